@@ -1,0 +1,1 @@
+"""RolloutGym: verifiable-reward environments for language models, served over HTTP."""

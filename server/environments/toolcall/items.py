@@ -1,0 +1,81 @@
+"""What a tool-call task is: a conversation, the tools, and what is expected of the model at each of its turns."""
+
+import json
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, JsonValue
+
+from rolloutgym.models import Message, TaskInfo, ToolSpec
+
+Scenario = Literal["single", "multistep", "multiturn", "relevance"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+
+class ArgumentRule(_Frozen):
+    """How one argument is compared, where plain equality is too strict."""
+
+    kind: Literal["exact", "any_of", "regex", "number", "similarity", "ignore", "unordered"]
+    values: tuple[JsonValue, ...] = ()
+    """Accepted values (`any_of`)."""
+    pattern: str = ""
+    """Full-match regular expression (`regex`)."""
+    tolerance: FiniteFloat = 0.0
+    """Absolute (`number`)."""
+    threshold: FiniteFloat = 1.0
+    """Least ratio in [0, 1] (`similarity`)."""
+
+
+class ExpectedCall(_Frozen):
+    name: str
+    arguments: dict[str, JsonValue]
+    possible: dict[str, tuple[JsonValue, ...]] | None = None
+    """BFCL's acceptable values by argument; an empty text among them means that the argument may be left out."""
+    rules: dict[str, ArgumentRule] = Field(default_factory=dict)
+
+
+class Turn(_Frozen):
+    """One judged turn of the model."""
+
+    expect: Literal["calls", "none", "any"]
+    calls: tuple[ExpectedCall, ...] = ()
+    order: Literal["ordered", "any"] = "any"
+    then: tuple[Message, ...] = ()
+    """What the data set puts after the turn: tool responses, the next user message; never the gold assistant message."""
+
+
+class BackendState(_Frozen):
+    """The executable back end of an item, and where it starts."""
+
+    name: str
+    initial: dict[str, JsonValue] = Field(default_factory=dict)
+    required_outputs: tuple[str, ...] = ()
+    """Texts that the tool responses or the model's replies must have shown by the end."""
+
+
+class Item(_Frozen):
+    id: str
+    group: str
+    """Items of one group (a scenario, its variants) share a split."""
+    split: Literal["train", "validation", "test"]
+    license: str = ""
+    tools: tuple[ToolSpec, ...]
+    history: tuple[Message, ...]
+    """What was said before the first judged turn; ends with a user or tool message."""
+    steps: Annotated[tuple[Turn, ...], Field(min_length=1)]
+    scenario: Scenario
+    tags: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    backend: BackendState | None = None
+
+    def info(self) -> TaskInfo:
+        return TaskInfo(id=self.id, split=self.split, tags={**self.tags, "scenario": self.scenario})
+
+    def fingerprint(self) -> bytes:
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=False).encode()
+
+
+def expected_calls(item: Item) -> int:
+    """N: the number of calls that the item expects in all."""
+    return sum(len(turn.calls) for turn in item.steps)
