@@ -1,4 +1,4 @@
-"""What can go wrong in the service: one flat type per cause, with its code, the boundary that failed and its HTTP status.
+"""What can go wrong in the service: one flat type per cause, with its code, the boundary that failed, its HTTP status.
 
 A model's mistake is not among them: that is an observation. These are faults of the caller or of ours, and none of them
 ever becomes a reward.

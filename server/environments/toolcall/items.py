@@ -43,7 +43,7 @@ class Turn(_Frozen):
     calls: tuple[ExpectedCall, ...] = ()
     order: Literal["ordered", "any"] = "any"
     then: tuple[Message, ...] = ()
-    """What the data set puts after the turn: tool responses, the next user message; never the gold assistant message."""
+    """What the data set puts after the turn: tool responses, the next user message; never the gold one."""
 
 
 class BackendState(_Frozen):
