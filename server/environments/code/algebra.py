@@ -1,0 +1,67 @@
+"""The computer-algebra process: one line of JSON in (`{"gold", "answer"}`), one out (`{"equal"}`).
+
+It is run as a program of its own, because the libraries can hang, run out of memory or crash on what a model writes; the
+service kills it at a deadline. It limits its own memory and processor time before it reads anything.
+"""
+
+import json
+import resource
+import sys
+import warnings
+from typing import Any
+
+import sympy
+from math_verify import LatexExtractionConfig, parse, verify
+
+from rolloutgym.server.environments.code.expressions import parse_expression
+
+MEMORY_BYTES = 2 * 2**30
+
+
+def equal(gold: str, answer: str) -> bool:
+    """Whether two final answers denote the same mathematical object.
+
+    Formulas in programming notation are compared by simplifying their difference; all else is LaTeX for `math_verify`.
+    """
+    try:
+        left, right = parse_expression(gold), parse_expression(answer)
+    except ValueError:
+        return _equal_latex(gold, answer)
+    return bool(sympy.simplify(left - right) == 0)
+
+
+def _equal_latex(gold: str, answer: str) -> bool:
+    expected, given = _parse(gold), _parse(answer)
+    if not expected or not given:
+        return False
+    return bool(verify(expected, given, timeout_seconds=None))
+
+
+def _parse(text: str) -> list[Any]:
+    parsed: list[Any] = parse(
+        rf"\boxed{{{text}}}",
+        extraction_config=[LatexExtractionConfig()],
+        fallback_mode="no_fallback",
+        extraction_mode="first_match",
+        parsing_timeout=None,
+    )
+    return parsed
+
+
+def main() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    warnings.simplefilter("ignore")
+    sys.set_int_max_str_digits(10_000)
+    for line in sys.stdin:
+        question = json.loads(line)
+        try:
+            verdict = {"equal": equal(question["gold"], question["answer"])}
+        except Exception as error:  # noqa: BLE001 - the one place that records: the libraries raise anything
+            verdict = {"equal": False, "failed": type(error).__name__}
+        sys.stdout.write(json.dumps(verdict) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
