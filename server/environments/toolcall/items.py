@@ -1,6 +1,7 @@
 """What a tool-call task is: a conversation, the tools, and what is expected of the model at each of its turns."""
 
 import json
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, JsonValue
@@ -44,6 +45,11 @@ class Turn(_Frozen):
     order: Literal["ordered", "any"] = "any"
     then: tuple[Message, ...] = ()
     """What the data set puts after the turn: tool responses, the next user message; never the gold one."""
+    narration: bool = False
+    """A turn of mere talk (`expect` is `none`): it is the model's only where narration turns are asked for. Otherwise
+    `reply` stands in its place, which keeps the conversation whole."""
+    reply: str = ""
+    """What the data set's assistant wrote at this turn, calls left out. Of a judged turn it is never shown."""
 
 
 class BackendState(_Frozen):
@@ -62,6 +68,9 @@ class Item(_Frozen):
     split: Literal["train", "validation", "test"]
     license: str = ""
     tools: tuple[ToolSpec, ...]
+    """What the model may call from the start."""
+    later_tools: tuple[ToolSpec, ...] = ()
+    """Tools that a message in some `then` announces; not shown before."""
     history: tuple[Message, ...]
     """What was said before the first judged turn; ends with a user or tool message."""
     steps: Annotated[tuple[Turn, ...], Field(min_length=1)]
@@ -74,6 +83,14 @@ class Item(_Frozen):
 
     def fingerprint(self) -> bytes:
         return json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=False).encode()
+
+
+@dataclass(frozen=True)
+class ItemProblem:
+    """An item that was left out at load, and why."""
+
+    id: str
+    reason: str
 
 
 def expected_calls(item: Item) -> int:
