@@ -1,0 +1,1 @@
+"""Executable tools: small deterministic state machines that answer calls."""

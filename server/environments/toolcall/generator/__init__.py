@@ -1,0 +1,1 @@
+"""The shipped dialogues and how they are made."""

@@ -1,0 +1,1 @@
+"""Readers of other people's dialogue formats, each to the same item."""

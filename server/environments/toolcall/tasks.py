@@ -1,0 +1,161 @@
+"""The toolcall environment's tasks: shipped, or read from a user's files.
+
+A row that cannot be played is reported with its id and reason and left out; it is never met in an episode. Rows without
+a split get one by hashing their group, so that the variants of one dialogue stay on one side.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from rolloutgym.server.environments.tasks import TaskSet
+from rolloutgym.server.environments.toolcall.importers import openai, sharegpt
+from rolloutgym.server.environments.toolcall.importers.conversation import (
+    Split,
+    Unplayable,
+    assemble,
+    check_playable,
+    first_fault,
+    strict_json,
+)
+from rolloutgym.server.environments.toolcall.items import Item, ItemProblem
+
+SPLIT_SHARES: tuple[tuple[Split, int], ...] = (("train", 80), ("validation", 10), ("test", 10))
+"""Percent of the groups in each split, where the data has none."""
+
+_SPLIT_NAMES: dict[str, Split] = {
+    "train": "train",
+    "validation": "validation",
+    "val": "validation",
+    "dev": "validation",
+    "test": "test",
+    "eval": "test",
+}
+
+
+def load_items(path: Path | None) -> tuple[TaskSet[Item], tuple[ItemProblem, ...]]:
+    """The shipped items (`None`), or those of a JSONL file, or of all JSONL files of a folder.
+
+    Each row is an item of ours, a ShareGPT row (`conversations`) or an OpenAI row (`messages`). Returns the playable
+    items in file order and what was left out. `FileNotFoundError` without such a file; `ValueError` if nothing is left.
+    """
+    items: dict[str, Item] = {}
+    problems: list[ItemProblem] = []
+    for file in _files(path):
+        shared_tools = _shared_tools(file)
+        for number, line in _lines(file):
+            where = f"{file.stem}-{number}"
+            try:
+                row = _row(line)
+                where = str(row.get("id") or where)
+                item = _item(row, where, shared_tools)
+                if item.id in items:
+                    raise Unplayable("the id occurs twice")
+                items[item.id] = item
+            except (Unplayable, ValidationError) as error:
+                reason = first_fault(error) if isinstance(error, ValidationError) else str(error)
+                problems.append(ItemProblem(where, reason))
+    if not items:
+        raise ValueError(f"no playable dialogue in {path}" + (f": {problems[0].reason}" if problems else ""))
+    return TaskSet(items.values()), tuple(problems)
+
+
+def split_of(group: str, seed: int = 0) -> Split:
+    """The split of a group: a fixed draw by its name."""
+    digest = hashlib.sha256(f"{seed}\x1f{group}".encode(errors="surrogatepass")).digest()
+    drawn = int.from_bytes(digest[:8], "big") % 100
+    for split, share in SPLIT_SHARES:
+        if drawn < share:
+            return split
+        drawn -= share
+    raise AssertionError("the shares sum to 100")
+
+
+def _files(path: Path | None) -> Iterable[Path]:
+    if path is None:
+        return [Path(str(files("rolloutgym.server.environments.toolcall") / "data" / "items.jsonl"))]
+    if path.is_dir():
+        found = sorted(path.glob("*.jsonl"))
+        if not found:
+            raise FileNotFoundError(f"no *.jsonl file in {path}")
+        return found
+    if not path.is_file():
+        raise FileNotFoundError(f"no file {path}")
+    return [path]
+
+
+def _lines(file: Path) -> Iterator[tuple[int, str]]:
+    with file.open(encoding="utf-8") as lines:  # not splitlines: U+2028 in a string ends no row
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                yield number, line
+
+
+def _shared_tools(file: Path) -> Mapping[str, Any]:
+    """Tools that rows of `file` name instead of repeating them: `tools.json` beside it."""
+    shared = file.with_name("tools.json")
+    if not shared.is_file():
+        return {}
+    return {tool["function"]["name"]: tool for tool in json.loads(shared.read_text(encoding="utf-8"))}
+
+
+def _row(line: str) -> dict[str, Any]:
+    row = strict_json(line)
+    if not isinstance(row, dict):
+        raise Unplayable("the line is not an object")
+    return row
+
+
+def _item(row: dict[str, Any], id: str, shared_tools: Mapping[str, Any]) -> Item:
+    if "steps" in row:
+        item = Item.model_validate({**row, "tools": list(_named_tools(row.get("tools", ()), shared_tools))})
+        check_playable(item)
+        return item
+    if "conversations" in row:
+        conversation, tools = sharegpt.read_row(row)
+    elif "messages" in row:
+        conversation, tools = openai.read_row(row)
+    else:
+        raise Unplayable("the row has neither steps, conversations nor messages")
+    group = str(row.get("group") or next((m.content.casefold().strip() for m in conversation if m.role == "user"), id))
+    return assemble(
+        conversation,
+        id=id,
+        group=group,
+        split=_declared_split(row) or split_of(group),
+        tools=tools,
+        license=str(row.get("license") or ""),
+        tags=_tags(row),
+    )
+
+
+def _named_tools(tools: Iterable[Any], shared: Mapping[str, Any]) -> Iterator[Any]:
+    for tool in tools:
+        if not isinstance(tool, str):
+            yield tool
+        elif tool in shared:
+            yield shared[tool]
+        else:
+            raise Unplayable(f"tool {tool!r} is not in tools.json")
+
+
+def _declared_split(row: Mapping[str, Any]) -> Split | None:
+    declared = row.get("split")
+    if declared is None:
+        return None
+    try:
+        return _SPLIT_NAMES[str(declared).lower()]
+    except KeyError:
+        raise Unplayable(f"unknown split {declared!r}") from None
+
+
+def _tags(row: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
+    tags = dict(row.get("tags") or {}) if isinstance(row.get("tags"), Mapping | None) else {}
+    if source := row.get("source"):
+        tags["source"] = str(source)
+    return tags
