@@ -1,0 +1,83 @@
+"""Calls over HTTP, one class for each kind of caller. All episodes of a client share its pool of connections."""
+
+from typing import Any, TypeVar
+
+import httpx2
+import stamina
+
+from rolloutgym.client.errors import ConnectionFailed
+from rolloutgym.client.protocol import Call, encode, read_answer
+from rolloutgym.client.retries import RetryPolicy
+
+T = TypeVar("T")
+
+_JSON = {"content-type": "application/json"}
+
+
+class RestTransport:
+    """Safe to share between threads."""
+
+    def __init__(self, http: httpx2.Client, retry: RetryPolicy) -> None:
+        self._http = http
+        self._retry = retry
+
+    def request(self, call: Call[T]) -> T:
+        """The call's answer, after as many tries as the policy allows."""
+        content = None if call.body is None else encode(call.body)
+        for attempt in stamina.retry_context(on=self._retry.backoff, **self._retry.arguments()):
+            with attempt:
+                return self._once(call, content)
+        raise AssertionError("the last attempt returns or raises")
+
+    def probe(self, call: Call[T]) -> T:
+        """The call's answer at the first try: for questions about the service's health."""
+        return self._once(call, None)
+
+    def end(self, call: Call[Any]) -> None:
+        self.request(call)
+
+    def _once(self, call: Call[T], content: str | None) -> T:
+        try:
+            response = self._http.request(
+                call.method, call.path, params=call.params, content=content, headers=_JSON if content else None
+            )
+        except httpx2.RequestError as error:
+            raise connection_failed(call, error) from error
+        return read_answer(call, response.status_code, response.content, response.headers.get("retry-after"))
+
+
+class AsyncRestTransport:
+    """Safe to share between tasks of one event loop."""
+
+    def __init__(self, http: httpx2.AsyncClient, retry: RetryPolicy) -> None:
+        self._http = http
+        self._retry = retry
+
+    async def request(self, call: Call[T]) -> T:
+        """The call's answer, after as many tries as the policy allows."""
+        content = None if call.body is None else encode(call.body)
+        async for attempt in stamina.retry_context(on=self._retry.backoff, **self._retry.arguments()):
+            with attempt:
+                return await self._once(call, content)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def probe(self, call: Call[T]) -> T:
+        """The call's answer at the first try: for questions about the service's health."""
+        return await self._once(call, None)
+
+    async def end(self, call: Call[Any]) -> None:
+        await self.request(call)
+
+    async def _once(self, call: Call[T], content: str | None) -> T:
+        try:
+            response = await self._http.request(
+                call.method, call.path, params=call.params, content=content, headers=_JSON if content else None
+            )
+        except httpx2.RequestError as error:
+            raise connection_failed(call, error) from error
+        return read_answer(call, response.status_code, response.content, response.headers.get("retry-after"))
+
+
+def connection_failed(call: Call[Any], error: Exception) -> ConnectionFailed:
+    what = str(error) or type(error).__name__
+    return ConnectionFailed(f"{call.method} {call.path} failed: {what}", episode_id=call.episode_id)
