@@ -1,1 +1,94 @@
-"""Executable tools: small deterministic state machines that answer calls."""
+"""Executable tools: small deterministic state machines that answer a model's calls.
+
+`make` starts an item's back end. A call never raises, whatever the model wrote: what a tool cannot do is its answer,
+`{"error": …}`. Tools are found by name in a fixed table; arguments are checked against the tool's schema before any
+code sees them. The state is JSON, bounded, and compared by its hash.
+"""
+
+import copy
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from pydantic import JsonValue
+
+from rolloutgym.models import ToolSpec
+from rolloutgym.server.environments.toolcall.backends.bank import Bank
+from rolloutgym.server.environments.toolcall.backends.calendar import Calendar
+from rolloutgym.server.environments.toolcall.backends.contacts import Contacts
+from rolloutgym.server.environments.toolcall.backends.domain import Domain, ToolError
+from rolloutgym.server.environments.toolcall.backends.files import Files
+from rolloutgym.server.environments.toolcall.backends.home import Home
+from rolloutgym.server.environments.toolcall.backends.library import Library
+from rolloutgym.server.environments.toolcall.backends.notes import Notes
+from rolloutgym.server.environments.toolcall.backends.parcels import Parcels
+from rolloutgym.server.environments.toolcall.backends.restaurants import Restaurants
+from rolloutgym.server.environments.toolcall.backends.schema import InvalidArguments, checked, shown
+from rolloutgym.server.environments.toolcall.backends.shop import Shop
+from rolloutgym.server.environments.toolcall.backends.tickets import Tickets
+from rolloutgym.server.environments.toolcall.backends.travel import Travel
+from rolloutgym.server.environments.toolcall.backends.units import Units
+from rolloutgym.server.environments.toolcall.backends.weather import Weather
+from rolloutgym.server.environments.toolcall.items import BackendState
+
+_ALL: tuple[type[Domain], ...] = (
+    Bank, Calendar, Contacts, Files, Home, Library, Notes, Parcels, Restaurants, Shop, Tickets, Travel, Units, Weather,
+)  # fmt: skip
+DOMAINS: dict[str, type[Domain]] = {domain.name: domain for domain in _ALL}
+
+WORLD = "world"
+"""The name in `BackendState` of the back end made of these domains; `initial` has one state by domain."""
+
+
+class Backend(Protocol):
+    def call(self, name: str, arguments: Mapping[str, JsonValue]) -> JsonValue:
+        """The tool's answer, JSON. Bad arguments and refusals are answers `{"error": text}`; nothing is raised."""
+        ...
+
+    def state_hash(self) -> str:
+        """Equal for two back ends in equal states."""
+        ...
+
+
+class World:
+    """Some of the domains, each with a state of its own."""
+
+    def __init__(self, initial: Mapping[str, JsonValue]) -> None:
+        self._domains: list[Domain] = []
+        for name, state in initial.items():
+            if name not in DOMAINS or not isinstance(state, dict):
+                raise ValueError(f"there is no back end for {name!r}")
+            self._domains.append(DOMAINS[name](copy.deepcopy(state)))
+        self._owner = {tool: domain for domain in self._domains for tool in domain.specs}
+
+    def call(self, name: str, arguments: Mapping[str, JsonValue]) -> JsonValue:
+        domain = self._owner.get(name)
+        if domain is None:
+            return {"error": f"there is no tool {shown(name)}"}
+        try:
+            given = checked(arguments, domain.specs[name].function.parameters)
+            answer: JsonValue = getattr(domain, name)(**given)
+        except (InvalidArguments, ToolError) as error:
+            return {"error": str(error)}
+        return answer
+
+    def state(self) -> dict[str, JsonValue]:
+        """A copy of the present state, by domain."""
+        return {domain.name: copy.deepcopy(domain.state) for domain in self._domains}
+
+    def state_hash(self) -> str:
+        text = json.dumps({domain.name: domain.state for domain in self._domains}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def make(state: BackendState) -> Backend:
+    """A fresh back end in its first state. `ValueError` if there is none of that name."""
+    if state.name != WORLD:
+        raise ValueError(f"there is no back end {state.name!r}")
+    return World(state.initial)
+
+
+def tool_specs(domains: Iterable[str]) -> list[ToolSpec]:
+    """The tools of some domains, in a fixed order."""
+    return [spec for name in domains for spec in DOMAINS[name].specs.values()]
