@@ -136,7 +136,7 @@ class Database:
         self._timed_out = False
         uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
         try:
-            # No statement cache: the authorizer, which reports what is read, is asked only when a statement is compiled.
+            # No statement cache: the authorizer, which sees what is read, is asked only when a statement is compiled.
             self._connection = sqlite3.connect(
                 uri, uri=True, isolation_level=None, cached_statements=0, check_same_thread=False
             )
@@ -298,8 +298,8 @@ class Database:
 
     def _load_schema(self) -> Schema:
         rows = self._connection.execute(
-            "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
-            " ORDER BY rowid"
+            "SELECT name, type FROM sqlite_master"
+            " WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid"
         ).fetchall()
         return Schema(tuple(self._load_table(name, kind) for name, kind in rows))
 
