@@ -57,8 +57,8 @@ class Settings(BaseSettings):
     """A JSONL file or folder of dialogues; null serves the shipped tasks."""
 
     # -- code
-    code_data: Path | None = None
-    """A JSONL file of problems; null serves the shipped tasks."""
+    code_data: str | None = None
+    """A JSONL file of problems, or `reasoning-gym:NAME,NAME`; null serves the shipped tasks."""
     sandbox_python: Path | None = None
     """Interpreter for the model's code; null uses the service's own, cut down."""
     sandbox_level: Literal["sealed", "landlock", "namespaces"] = "sealed"

@@ -1,7 +1,7 @@
 """The computer-algebra process: one line of JSON in (`{"gold", "answer"}`), one out (`{"equal"}`).
 
-It is run as a program of its own, because the libraries can hang, run out of memory or crash on what a model writes; the
-service kills it at a deadline. It limits its own memory and processor time before it reads anything.
+It is run as a program of its own, because the libraries can hang, run out of memory or crash on what a model writes;
+the service kills it at a deadline. It limits its own memory and processor time before it reads anything.
 """
 
 import json
@@ -23,21 +23,25 @@ def equal(gold: str, answer: str) -> bool:
 
     Formulas in programming notation are compared by simplifying their difference; all else is LaTeX for `math_verify`.
     """
-    try:
-        left, right = parse_expression(gold), parse_expression(answer)
-    except ValueError:
-        return _equal_latex(gold, answer)
-    return bool(sympy.simplify(left - right) == 0)
-
-
-def _equal_latex(gold: str, answer: str) -> bool:
-    expected, given = _parse(gold), _parse(answer)
+    left, right = _formula(gold), _formula(answer)
+    if left is not None and right is not None:
+        return bool(sympy.simplify(left - right) == 0)
+    # By way of LaTeX, so that both sides have symbols of one kind.
+    expected = _parse_latex(gold if left is None else sympy.latex(left))
+    given = _parse_latex(answer if right is None else sympy.latex(right))
     if not expected or not given:
         return False
     return bool(verify(expected, given, timeout_seconds=None))
 
 
-def _parse(text: str) -> list[Any]:
+def _formula(text: str) -> Any | None:
+    try:
+        return parse_expression(text)
+    except ValueError:
+        return None
+
+
+def _parse_latex(text: str) -> list[Any]:
     parsed: list[Any] = parse(
         rf"\boxed{{{text}}}",
         extraction_config=[LatexExtractionConfig()],

@@ -1,7 +1,7 @@
 r"""Final answers: finding one in a reply, and comparing it with the true one by normal form.
 
-Pure functions on text, exact and fast: most answers are decided here. `compare` says equal, different, or undecided; only
-the undecided go to the computer-algebra process (`checker`). Nothing is ever evaluated as code.
+Pure functions on text, exact and fast: most answers are decided here. `compare` says equal, different, or undecided;
+only the undecided go to the computer-algebra process (`checker`). Nothing is ever evaluated as code.
 """
 
 import re

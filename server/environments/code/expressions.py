@@ -4,6 +4,7 @@ The text is parsed by Python's grammar and walked through a short list of allowe
 """
 
 import ast
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,15 @@ _CONSTANTS: dict[str, Any] = {"pi": sympy.pi, "e": sympy.E, "E": sympy.E, "I": s
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: getattr(sympy, name)
     for name in ("sqrt", "exp", "log", "sin", "cos", "tan", "asin", "acos", "atan", "factorial", "binomial", "floor")
-} | {"ln": sympy.log, "abs": sympy.Abs, "Abs": sympy.Abs, "arcsin": sympy.asin, "arccos": sympy.acos, "ceil": sympy.ceiling}
+} | {
+    "ln": sympy.log,
+    "abs": sympy.Abs,
+    "Abs": sympy.Abs,
+    "arcsin": sympy.asin,
+    "arccos": sympy.acos,
+    "ceil": sympy.ceiling,
+}
+_VARIABLE = re.compile(r"[A-Za-z](?:_?\d{1,3})?|alpha|beta|gamma|delta|theta|lambda|mu|phi|omega")
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: lambda left, right: left + right,
     ast.Sub: lambda left, right: left - right,
@@ -35,6 +44,15 @@ def parse_expression(text: str) -> Any:
         raise ValueError("not a formula") from error
 
 
+def _named(name: str) -> Any:
+    """A constant or a variable; a longer word is refused, for in mathematics it is a product of letters."""
+    if name in _CONSTANTS:
+        return _CONSTANTS[name]
+    if _VARIABLE.fullmatch(name) is None:
+        raise ValueError(f"{name} is no variable")
+    return sympy.Symbol(name)
+
+
 def _convert(node: ast.expr) -> Any:
     match node:
         case ast.Constant(value=bool()):
@@ -44,7 +62,7 @@ def _convert(node: ast.expr) -> Any:
         case ast.Constant(value=float()):
             return sympy.Rational(ast.unparse(node))
         case ast.Name(id=name):
-            return _CONSTANTS[name] if name in _CONSTANTS else sympy.Symbol(name)
+            return _named(name)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_convert(operand)
         case ast.UnaryOp(op=ast.UAdd(), operand=operand):

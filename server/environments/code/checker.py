@@ -1,0 +1,61 @@
+"""Whether a final answer is right: by normal form where that decides, else by computer algebra in a helper process.
+
+A comparison that hangs, crashes or runs out of memory is wrong for that answer, and is counted.
+"""
+
+from dataclasses import asdict, dataclass
+
+from rolloutgym.server.environments.code.answers import Verdict, compare
+from rolloutgym.server.environments.code.tasks import ScoredBy
+from rolloutgym.server.environments.code.workers import QuestionFailed, WorkerPool
+
+_PACKAGE = "rolloutgym.server.environments.code"
+
+
+@dataclass
+class CheckerCounts:
+    by_normal_form: int = 0
+    by_algebra: int = 0
+    by_scorer: int = 0
+    failed: int = 0
+    """Comparisons that a helper process could not finish: wrong answers by rule."""
+
+
+class AnswerChecker:
+    """Compares answers; owns its helper processes until `stop`."""
+
+    def __init__(self, *, processes: int = 2, deadline_s: float = 10.0) -> None:
+        self._counts = CheckerCounts()
+        self._algebra = WorkerPool(f"{_PACKAGE}.algebra", processes=processes, deadline_s=deadline_s)
+        self._scorers = WorkerPool(f"{_PACKAGE}.reasoning", processes=processes, deadline_s=deadline_s)
+
+    async def equal(self, gold: str, answer: str) -> bool:
+        verdict = compare(gold, answer)
+        if verdict is not Verdict.UNDECIDED:
+            self._counts.by_normal_form += 1
+            return verdict is Verdict.EQUAL
+        self._counts.by_algebra += 1
+        try:
+            reply = await self._algebra.ask({"gold": gold, "answer": answer})
+        except QuestionFailed:
+            self._counts.failed += 1
+            return False
+        self._counts.failed += "failed" in reply
+        return reply["equal"] is True
+
+    async def score(self, scorer: ScoredBy, answer: str) -> float:
+        """The score in [0, 1] by the data set's own scorer."""
+        self._counts.by_scorer += 1
+        try:
+            reply = await self._scorers.ask({"dataset": scorer.dataset, "entry": scorer.entry, "answer": answer})
+        except QuestionFailed:
+            self._counts.failed += 1
+            return 0.0
+        return float(reply["score"])
+
+    def counts(self) -> dict[str, int]:
+        return asdict(self._counts)
+
+    async def stop(self) -> None:
+        await self._algebra.stop()
+        await self._scorers.stop()
