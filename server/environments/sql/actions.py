@@ -39,7 +39,10 @@ _STATEMENT = re.compile(
     r"|[(;]|--|/\*|```|~~~",
     re.IGNORECASE,
 )
-_VALUE = re.compile(r"""[-+]?[\d.][\w.,%:/-]* | "[^"\n]*" | '[^'\n]*' | [\[{(].* | [\w.$-]+""", re.VERBOSE | re.DOTALL)
+_VALUE = re.compile(
+    r"""[-+]?[\d.][\w.,%:/-]* | "[^"\n]*" | '[^'\n]*' | [\[{(].* | [\w.$-]+ | [A-Z\d][\w.'&-]* (?:[ ][A-Z\d][\w.'&-]*){1,5}""",
+    re.VERBOSE,
+)
 _SQL_GOES_ON = re.compile(r"(?:FROM|AS|IS|AND|OR|NOT|IN|LIKE|BETWEEN|ASC|DESC)\b|[=<>!,)+*/|]", re.IGNORECASE)
 
 _ARGUMENT_NAMES: Mapping[SqlVerb, tuple[str, ...]] = {
@@ -200,7 +203,7 @@ def _begins_action(text: str, line: re.Match[str], *, inside_sql: bool) -> bool:
         return shouted
     verb = _verb(line)
     if verb == "QUERY":
-        return _STATEMENT.match(rest.lstrip("`*_ ")) is not None
+        return _STATEMENT.match(rest) is not None or _STATEMENT.match(rest.lstrip("`*_ ")) is not None
     if verb == "ANSWER":
         return shouted or _VALUE.fullmatch(rest) is not None
     bare = rest.rstrip(";").rstrip()
@@ -218,8 +221,8 @@ def _argument(text: str, line: re.Match[str], end: int) -> str:
         raw = raw[: fence.start()]
     argument = raw.strip()
     for mark in ("***", "**", "__", "`"):
-        # Marks that the line opened and the keyword did not close stand at the argument's end, or around it.
-        if mark in line["lead"] and mark not in line["close"]:
+        # A mark that was opened before the argument and not closed again stands at its end; a pair stands around it.
+        if (mark in line["lead"]) != (mark in line["close"]):
             argument = argument.removesuffix(mark).rstrip()
         if len(argument) > 2 * len(mark) and argument.startswith(mark) and argument.endswith(mark):
             inner = argument[len(mark) : -len(mark)]
@@ -248,7 +251,7 @@ def _calls(text: str) -> Iterator[tuple[int, Command]]:
 
 
 def _commands_of_json(value: JsonValue) -> Iterator[Command]:
-    """Commands of `{"action_type", "argument"}`, `{"name", "arguments"}`, `{"function": {…}}`, `{"tool_calls": […]}`."""
+    """Commands of `{"action_type", "argument"}`, `{"name", "arguments"}`, or a message with `tool_calls`."""
     if not isinstance(value, dict):
         return
     nested = value.get("tool_calls")
