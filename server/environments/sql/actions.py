@@ -20,7 +20,7 @@ _LINE = re.compile(
     ^ (?P<lead> [ \t]*+ (?: {_MARK} [ \t]*+ ){{0,4}} )
     (?: (?:next[ \t]+)? action [ \t]*+ : [ \t]*+ [*_`]{{0,3}} | final [ \t]++ )?
     (?P<verb> DESCRIBE | SAMPLE | QUERY | ANSWER ) (?! [A-Za-z0-9] | _(?!_) )
-    (?P<close> (?: \*{{1,3}} | __ | ` )? [ \t]*+ (?P<colon> [:：] )? (?: \*{{1,3}} | __ | ` )? )
+    (?P<close> (?: \*{{1,3}} | __ | `(?!`) )? [ \t]*+ (?P<colon> [:：] )? (?: \*{{1,3}} | __ | `(?!`) )? )
     (?= [\r\n] | $ | (?<=[ \t:：*_`]) )
     """,
     re.IGNORECASE | re.MULTILINE | re.VERBOSE | re.ASCII,
@@ -40,7 +40,8 @@ _STATEMENT = re.compile(
     re.IGNORECASE,
 )
 _VALUE = re.compile(
-    r"""[-+]?[\d.][\w.,%:/-]* | "[^"\n]*" | '[^'\n]*' | [\[{(].* | [\w.$-]+ | [A-Z\d][\w.'&-]* (?:[ ][A-Z\d][\w.'&-]*){1,5}""",
+    r"""[-+]?[\d.][\w.,%:/-]* | "[^"\n]*" | '[^'\n]*' | [\[{(].* | [\w.$-]+
+    | [A-Z\d][\w.'&-]* (?: [ ][A-Z\d][\w.'&-]* ){1,5}  # a name in capitals""",
     re.VERBOSE,
 )
 _SQL_GOES_ON = re.compile(r"(?:FROM|AS|IS|AND|OR|NOT|IN|LIKE|BETWEEN|ASC|DESC)\b|[=<>!,)+*/|]", re.IGNORECASE)
