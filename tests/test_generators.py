@@ -1,0 +1,323 @@
+"""Generation with one shared cache: what it samples and reports equals an uncached, unpadded model."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import peft
+import pytest
+import torch
+from transformers import MistralConfig, MistralForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+
+from rolloutgym.models import Message, ToolSpec
+from rolloutgym.training.chat import ChatEncoder, InlineEncoder, UnstableTemplate
+from rolloutgym.training.generators.base import Conversation
+from rolloutgym.training.generators.transformers import TransformersGenerator, evaluation_mode
+from rolloutgym.training.sampling import SamplingParams
+from rolloutgym.training.stops import StopTags, decode
+from rolloutgym.training.tiny import byte_tokenizer, tiny_llama, word_tokenizer
+from rolloutgym.training.traces import Trace
+
+TOKENIZER = byte_tokenizer(tags=("</code>",))
+EOS = TOKENIZER.eos_token_id
+
+
+def sharp(model: Any) -> PreTrainedModel:
+    """Weights far from zero, so that a wrong mask or position changes the numbers."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3)
+    model.eval()
+    assert isinstance(model, PreTrainedModel)
+    return model
+
+
+@pytest.fixture(scope="module")
+def model() -> PreTrainedModel:
+    return sharp(tiny_llama(TOKENIZER, layers=3))
+
+
+def qwen2() -> PreTrainedModel:
+    config = Qwen2Config(
+        vocab_size=len(TOKENIZER),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        eos_token_id=EOS,
+        pad_token_id=TOKENIZER.pad_token_id,
+        bos_token_id=None,
+    )
+    torch.manual_seed(0)
+    return sharp(Qwen2ForCausalLM(config))
+
+
+def conversations(sizes: Sequence[int]) -> list[Conversation]:
+    return [Conversation((Message(role="user", content="q" * size),)) for size in sizes]
+
+
+def play(generator: TransformersGenerator, sizes: Sequence[int], turns: int, seed: int = 0) -> list[Trace]:
+    """A ragged game: rows speak up to 6 + row tokens a turn, hear replies of different lengths, and leave at
+    different times."""
+    draws = random.Random(seed)
+    batch = generator.begin(conversations(sizes))
+    live = list(range(len(sizes)))
+    for turn in range(turns):
+        said = batch.generate({row: 6 + row for row in live})
+        assert list(said) == live
+        for row in live:
+            assert batch.reply(row, [Message(role="user", content="r" * draws.randint(0, 30))], room=200)
+        live = [row for row in live if row % turns != turn]
+        if not live:
+            break
+    batch.close()
+    return [batch.trace(row) for row in range(len(sizes))]
+
+
+def uncached_logprobs(model: PreTrainedModel, trace: Trace, temperature: float) -> list[float]:
+    ids = trace.ids_from(0)
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([ids])).logits[0].float() / temperature
+    start = len(trace.prompt_ids)
+    rows = logits[start - 1 : -1].log_softmax(-1)
+    return [float(row[token]) for row, token in zip(rows, trace.completion_ids_T, strict=True)]
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        SamplingParams(),
+        SamplingParams(temperature=0.7, top_k=40, top_p=0.9, min_p=0.01),
+        SamplingParams(temperature=1.5),
+    ],
+)
+def test_logprobs_equal_an_uncached_unpadded_forward(model: PreTrainedModel, sampling: SamplingParams) -> None:
+    traces = play(TransformersGenerator(model, TOKENIZER, sampling, seed=1), [3, 40, 1, 17, 25, 60, 2, 9, 33], turns=4)
+    assert len({len(trace.completion_ids_T) for trace in traces}) > 3
+    for trace in traces:
+        reference = uncached_logprobs(model, trace, sampling.temperature)
+        for own, logprob, expected in zip(trace.env_mask_T, trace.logprobs_T, reference, strict=True):
+            assert logprob == (pytest.approx(expected, abs=1e-5) if own else 0.0)
+
+
+def test_logprobs_equal_an_uncached_forward_for_qwen2() -> None:
+    model = qwen2()
+    for trace in play(TransformersGenerator(model, TOKENIZER, seed=1), [3, 20, 8], turns=3):
+        reference = uncached_logprobs(model, trace, 1.0)
+        own = [place for place, mine in enumerate(trace.env_mask_T) if mine]
+        assert [trace.logprobs_T[place] for place in own] == pytest.approx([reference[p] for p in own], abs=1e-5)
+
+
+def test_an_adapter_on_top_changes_nothing_but_the_numbers() -> None:
+    config = peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    adapted = peft.get_peft_model(sharp(tiny_llama(TOKENIZER)), config).eval()
+    for trace in play(TransformersGenerator(adapted, TOKENIZER, seed=1), [3, 20], turns=2):
+        reference = uncached_logprobs(adapted, trace, 1.0)
+        own = [place for place, mine in enumerate(trace.env_mask_T) if mine]
+        assert [trace.logprobs_T[place] for place in own] == pytest.approx([reference[p] for p in own], abs=1e-5)
+
+
+def test_greedy_rows_do_not_depend_on_their_neighbours(model: PreTrainedModel) -> None:
+    sizes = [3, 40, 1, 17]
+    generator = TransformersGenerator(model, TOKENIZER, SamplingParams(temperature=0))
+
+    def spoken(sizes: Sequence[int]) -> list[list[int]]:
+        batch = generator.begin(conversations(sizes))
+        for _ in range(3):
+            batch.generate(dict.fromkeys(range(len(sizes)), 12))
+            for row in range(len(sizes)):
+                batch.reply(row, [Message(role="user", content="r" * sizes[row])], room=99)
+        return [batch.trace(row).completion_ids_T for row in range(len(sizes))]
+
+    assert spoken(sizes) == [spoken([size])[0] for size in sizes]
+
+
+def test_a_seed_repeats_the_draws(model: PreTrainedModel) -> None:
+    first, second = (play(TransformersGenerator(model, TOKENIZER, seed=5), [3, 9], turns=2) for _ in range(2))
+    assert [trace.completion_ids_T for trace in first] == [trace.completion_ids_T for trace in second]
+
+
+def test_nothing_is_prefilled_twice(model: PreTrainedModel) -> None:
+    columns: list[int] = []
+    hook = model.register_forward_pre_hook(
+        lambda module, args, kwargs: columns.append(kwargs["input_ids"].shape[1]), with_kwargs=True
+    )
+    play(TransformersGenerator(model, TOKENIZER, seed=1), [50, 50], turns=2)
+    hook.remove()
+    prompt = columns[0]
+    assert prompt > 50
+    assert max(columns[1:]) < prompt  # later blocks hold a reply, never the prompt
+    assert columns.count(1) > len(columns) - 4
+
+
+def test_a_row_that_never_began_holds_its_place(model: PreTrainedModel) -> None:
+    batch = TransformersGenerator(model, TOKENIZER).begin([*conversations([3]), None])
+    batch.generate({0: 2})
+    trace = batch.trace(1)
+    assert (trace.prompt_ids, trace.completion_ids_T, trace.env_mask_T, trace.logprobs_T) == ([EOS], [EOS], [0], [0.0])
+
+
+def test_models_that_cannot_share_a_cache_are_refused() -> None:
+    config = MistralConfig(
+        vocab_size=len(TOKENIZER), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=2, sliding_window=8,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="full attention"):
+        TransformersGenerator(MistralForCausalLM(config), TOKENIZER)
+
+
+def test_evaluation_mode_is_left_as_it_was_entered() -> None:
+    model = tiny_llama(TOKENIZER)
+    model.train()
+
+    def fail_inside() -> None:
+        with evaluation_mode(model):
+            assert not model.training
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail_inside()
+    assert model.training
+
+
+def test_gradient_checkpointing_does_not_cost_the_cache() -> None:
+    model = sharp(tiny_llama(TOKENIZER))
+    model.activation_checkpointing_enable()
+    model.train()
+    with evaluation_mode(model):
+        (trace,) = play(TransformersGenerator(model, TOKENIZER, seed=1), [9], turns=1)
+        reference = uncached_logprobs(model, trace, 1.0)
+    own = [place for place, mine in enumerate(trace.env_mask_T) if mine]
+    assert [trace.logprobs_T[place] for place in own] == pytest.approx([reference[p] for p in own], abs=1e-5)
+    assert model.is_activation_checkpointing
+
+
+# ---- where a turn ends ----------------------------------------------------------------------------------------------
+
+
+def test_a_stop_tag_is_found_wherever_the_tokenizer_cuts_it() -> None:
+    plain = byte_tokenizer()
+    joined = byte_tokenizer(merges=[("e", ">"), ("e>", "x")])  # the tag ends inside the token `e>x`
+    for tokenizer in (plain, joined, TOKENIZER):
+        stops = StopTags(tokenizer, ["</code>", "</answer>"])
+        ids = tokenizer.encode("<code>1</code>x")
+        ends = [end for end in range(1, len(ids) + 1) if stops.complete(ids[:end])]
+        assert "</code>" in decode(tokenizer, ids[: ends[0]])
+        assert "</code>" not in decode(tokenizer, ids[: ends[0] - 1])
+    assert len(joined.encode("</code>x")) < len(plain.encode("</code>x"))
+
+
+@pytest.mark.parametrize("text", ["</", "code>", "</code", "<code>", "< /code>", ""])
+def test_half_a_tag_ends_nothing(text: str) -> None:
+    assert not StopTags(TOKENIZER, ["</code>"]).complete(TOKENIZER.encode("print(1)" + text))
+
+
+def test_a_tag_after_characters_of_several_bytes() -> None:
+    assert StopTags(TOKENIZER, ["</代码>"]).complete(byte_tokenizer().encode("café </代码>"))
+
+
+def test_an_empty_tag_is_refused() -> None:
+    with pytest.raises(ValueError, match="empty"):
+        StopTags(TOKENIZER, [""])
+
+
+def test_turns_end_at_end_of_turn_tag_or_budget(model: PreTrainedModel) -> None:
+    stop = TOKENIZER.encode("</code>")[0]
+
+    def forced(token: int, budget: int) -> tuple[str, bool, int]:
+        generator = TransformersGenerator(model, TOKENIZER, SamplingParams(temperature=0), stop_tags=["</code>"])
+        handle = model.lm_head.register_forward_hook(
+            lambda module, args, output: torch.nn.functional.one_hot(torch.tensor([[token]]), len(TOKENIZER)).float()
+        )
+        try:
+            turn = generator.begin(conversations([2])).generate({0: budget})[0]
+        finally:
+            handle.remove()
+        return turn.text, turn.complete, turn.tokens
+
+    assert forced(EOS, 5) == ("", True, 1)
+    assert forced(stop, 5) == ("</code>", True, 1)
+    assert forced(TOKENIZER.encode("a")[0], 5) == ("aaaaa", False, 5)
+
+
+# ---- chat -----------------------------------------------------------------------------------------------------------
+
+
+def text_of(ids: Sequence[int]) -> str:
+    return str(TOKENIZER.decode(list(ids)))
+
+
+def test_a_continuation_is_what_the_template_would_write() -> None:
+    encoder = ChatEncoder(TOKENIZER)
+    ask, answer, more = (
+        Message(role="user", content="ask"),
+        Message(role="assistant", content="answer"),
+        Message(role="user", content="more"),
+    )
+    prompt = encoder.prompt([ask], [])
+    whole = TOKENIZER.apply_chat_template(
+        [message.model_dump() for message in (ask, answer, more)], tokenize=False, add_generation_prompt=True
+    )
+    closed = prompt + TOKENIZER.encode("answer<|im_end|>") + encoder.continuation([more], turn_closed=True)
+    cut = prompt + TOKENIZER.encode("answer") + encoder.continuation([more], turn_closed=False)
+    assert text_of(closed) == text_of(cut) == whole
+
+
+def test_tool_messages_follow_the_call_they_answer() -> None:
+    template = (
+        "{% for m in messages %}{% if m.role == 'tool' %}{% if messages[loop.index0 - 1].role == 'user' %}"
+        "{{ raise_exception('tool after user') }}{% endif %}<tool>{{ m.content }}</tool>{% else %}"
+        "[{{ m.role }}]{{ m.content }}{% if m.tool_calls %}{% for c in m.tool_calls %}<call {{ c.function.name }}>"
+        "{% endfor %}{% endif %}<|im_end|>{% endif %}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+    )
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = template
+    messages = [Message(role="tool", content=text, tool_call_id=str(n)) for n, text in enumerate("ab")]
+    assert (
+        text_of(ChatEncoder(tokenizer).continuation(messages, turn_closed=True))
+        == "<tool>a</tool><tool>b</tool>[assistant]"
+    )
+
+
+def test_tools_reach_the_template() -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = "{% for t in tools or [] %}{{ t.function.name }};{% endfor %}" + str(
+        tokenizer.chat_template
+    )
+    tool = ToolSpec.model_validate({"function": {"name": "look"}})
+    assert text_of(ChatEncoder(tokenizer).prompt([Message(role="user", content="x")], [tool])).startswith("look;")
+
+
+def test_earlier_thoughts_may_be_dropped_but_the_end_of_a_turn_may_not_change() -> None:
+    drops_thoughts = byte_tokenizer()
+    drops_thoughts.chat_template = (
+        "{% for m in messages %}[{{ m.role }}]{% if loop.last and m.role == 'assistant' %}<think></think>{% endif %}"
+        "{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+    )
+    more = [Message(role="user", content="more")]
+    assert (
+        text_of(ChatEncoder(drops_thoughts).continuation(more, turn_closed=True)) == "[user]more<|im_end|>[assistant]"
+    )
+    rewrites = byte_tokenizer()
+    rewrites.chat_template = "{% for m in messages %}{{ m.content }}{% if loop.last %}!{% endif %}{% endfor %}"
+    with pytest.raises(UnstableTemplate, match="rewrites"):
+        ChatEncoder(rewrites)
+    silent = byte_tokenizer()
+    silent.chat_template = "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}"
+    ChatEncoder(silent)
+
+
+def test_inline_text_goes_on_in_the_open_turn() -> None:
+    encoder = InlineEncoder(TOKENIZER)
+    shown = [Message(role="user", content="<interpreter>4</interpreter>")]
+    assert text_of(encoder.continuation(shown, turn_closed=False)) == "<interpreter>4</interpreter>"
+    assert text_of(encoder.continuation(shown, turn_closed=True)) == (
+        "\n<|im_start|>user\n<interpreter>4</interpreter><|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_a_word_tokenizer_is_lossless_on_its_words() -> None:
+    tokenizer = word_tokenizer(["SELECT", "'paris'", "7"])
+    assert tokenizer.decode(tokenizer.encode("SELECT 7 'paris'")) == "SELECT 7 'paris'"
