@@ -13,6 +13,7 @@ import httpx2
 from pydantic import JsonValue
 
 from rolloutgym.client import protocol
+from rolloutgym.client.async_websocket import AsyncLinks, AsyncWebSocketChannel
 from rolloutgym.client.errors import RolloutGymError
 from rolloutgym.client.protocol import AnyObservation, Call
 from rolloutgym.client.rest import AsyncRestTransport
@@ -65,9 +66,14 @@ class AsyncClient:
     ) -> None:
         """`timeout_s` bounds each wait for an answer (keep it above the service's `step_timeout_s` for its own, typed
         error), `retries` how often a failed call is sent again. `http_transport` replaces the network, in tests."""
+        if transport not in ("rest", "websocket"):
+            raise ValueError(f"transport is 'rest' or 'websocket', not {transport!r}")
         options = protocol.http_options(base_url, api_key=api_key, timeout_s=timeout_s)
         self._http = httpx2.AsyncClient(transport=http_transport, **options)
-        self._rest = AsyncRestTransport(self._http, RetryPolicy(retries, longest_wait_s=timeout_s))
+        self._retry = RetryPolicy(retries, longest_wait_s=timeout_s)
+        self._rest = AsyncRestTransport(self._http, self._retry)
+        self._links = AsyncLinks() if transport == "websocket" else None
+        self._timeout_s = timeout_s
 
     # -- environments
 
@@ -119,6 +125,8 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Let go of all connections. Episodes that were not closed end on the service when their time is up."""
+        if self._links is not None:
+            await self._links.close()
         await self._http.aclose()
 
     async def __aenter__(self) -> Self:
@@ -130,7 +138,18 @@ class AsyncClient:
         await self.close()
 
     def _channel(self, environment: str, episode_id: str, *, live: bool) -> AsyncChannel:
-        return self._rest
+        if self._links is None:
+            return self._rest
+        return AsyncWebSocketChannel(
+            self._http,
+            self._rest,
+            self._retry,
+            self._links,
+            environment=environment,
+            episode_id=episode_id,
+            live=live,
+            timeout_s=self._timeout_s,
+        )
 
 
 class AsyncEnvironmentHandle(Generic[ActionT, ObservationT]):

@@ -246,7 +246,7 @@ def encode(data: Mapping[str, Any]) -> str:
 def read_answer(call: Call[T], status: int, content: bytes, retry_after: str | None) -> T:
     """The answer to an HTTP request, or the error that it holds, raised."""
     if status >= 400:
-        raise _error_of(call, status, content, _seconds(retry_after))
+        raise error_of(call, status, content, retry_after)
     try:
         return call.answer.validate_json(content or b"null")
     except ValidationError as error:
@@ -276,7 +276,9 @@ class _ErrorBody(Answer):
 _FRAME = TypeAdapter(_Frame)
 
 
-def _error_of(call: Call[Any], status: int, content: bytes, retry_after_s: float | None) -> RolloutGymError:
+def error_of(call: Call[Any], status: int, content: bytes, retry_after: str | None) -> RolloutGymError:
+    """The error in an HTTP answer that should have been another."""
+    retry_after_s = _seconds(retry_after)
     try:
         return _ErrorBody.model_validate_json(content).error.exception(retry_after_s)
     except ValidationError:

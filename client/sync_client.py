@@ -18,6 +18,7 @@ from rolloutgym.client.protocol import AnyObservation, Call
 from rolloutgym.client.rest import RestTransport
 from rolloutgym.client.retries import RetryPolicy
 from rolloutgym.client.view import EpisodeView
+from rolloutgym.client.websocket import Links, WebSocketChannel
 from rolloutgym.models import (
     Action,
     CodeAction,
@@ -65,9 +66,14 @@ class Client:
     ) -> None:
         """`timeout_s` bounds each wait for an answer (keep it above the service's `step_timeout_s` for its own, typed
         error), `retries` how often a failed call is sent again. `http_transport` replaces the network, in tests."""
+        if transport not in ("rest", "websocket"):
+            raise ValueError(f"transport is 'rest' or 'websocket', not {transport!r}")
         options = protocol.http_options(base_url, api_key=api_key, timeout_s=timeout_s)
         self._http = httpx2.Client(transport=http_transport, **options)
-        self._rest = RestTransport(self._http, RetryPolicy(retries, longest_wait_s=timeout_s))
+        self._retry = RetryPolicy(retries, longest_wait_s=timeout_s)
+        self._rest = RestTransport(self._http, self._retry)
+        self._links = Links() if transport == "websocket" else None
+        self._timeout_s = timeout_s
 
     # -- environments
 
@@ -117,6 +123,8 @@ class Client:
 
     def close(self) -> None:
         """Let go of all connections. Episodes that were not closed end on the service when their time is up."""
+        if self._links is not None:
+            self._links.close()
         self._http.close()
 
     def __enter__(self) -> Self:
@@ -128,7 +136,18 @@ class Client:
         self.close()
 
     def _channel(self, environment: str, episode_id: str, *, live: bool) -> Channel:
-        return self._rest
+        if self._links is None:
+            return self._rest
+        return WebSocketChannel(
+            self._http,
+            self._rest,
+            self._retry,
+            self._links,
+            environment=environment,
+            episode_id=episode_id,
+            live=live,
+            timeout_s=self._timeout_s,
+        )
 
 
 class EnvironmentHandle(Generic[ActionT, ObservationT]):
