@@ -60,7 +60,7 @@ def main() -> None:
     for line in sys.stdin:
         question = json.loads(line)
         try:
-            verdict = {"equal": equal(question["gold"], question["answer"])}
+            verdict: dict[str, bool | str] = {"equal": equal(question["gold"], question["answer"])}
         except Exception as error:  # noqa: BLE001 - the one place that records: the libraries raise anything
             verdict = {"equal": False, "failed": type(error).__name__}
         sys.stdout.write(json.dumps(verdict) + "\n")

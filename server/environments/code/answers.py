@@ -243,16 +243,22 @@ def _structure(text: str) -> _Structure | None:
     return _Structure(brackets, tuple(elements))
 
 
+_OPEN_OPERATIONS = re.compile(
+    r"\\(?:sum|prod|i*nt|lim|b?mod|pmod|binom|gcd|lcm|max|min|det|frac\s*\{\s*d)|mod|lcm|gcd|!|%\s*\d|floor|ceil|factorial"
+)
+_OPERATORS = re.compile(r"[-+*/^]|\\(?:frac|cdot|times|div|sqrt|pm|log|ln|exp|sin|cos|tan)")
+_MAX_OPERATORS = 3
 _WORDS = re.compile(r"[^\W\d_][\w' \-]*")
 _VARIABLE = re.compile(r"^[A-Za-z](?:_\{?\w+\}?)?\s*=\s*(?=[^=])")
 _CONJUNCTION = re.compile(r"\s+(?:and|or)\s+")
 
 
 def compare(gold: str, answer: str) -> Verdict:
-    """Whether two final answers are the same, where normal form and exact arithmetic can tell.
+    r"""Whether two final answers are the same, where normal form and exact arithmetic can tell.
 
     Numbers are compared as rationals; sets and bare lists without order, tuples and intervals in order and with their
-    brackets; words without case. Expressions that are not spelt alike are undecided.
+    brackets; words without case. Expressions that are not spelt alike are undecided. An answer that only writes the
+    question down again (`6^{1066} \bmod 2145`) is different from the number that was asked for.
     """
     if len(answer) > MAX_ANSWER_CHARS:
         return Verdict.DIFFERENT
@@ -261,7 +267,18 @@ def compare(gold: str, answer: str) -> Verdict:
         return Verdict.EQUAL if not left else Verdict.DIFFERENT
     if not _VARIABLE.match(left):
         right = _VARIABLE.sub("", right, count=1)
-    return _compare_normal(left, right, depth=0)
+    verdict = _compare_normal(left, right, depth=0)
+    if verdict is Verdict.UNDECIDED and _leaves_work(left, right):
+        return Verdict.DIFFERENT
+    return verdict
+
+
+def _leaves_work(gold: str, answer: str) -> bool:
+    """Whether the answer states a calculation instead of doing it: an operation that the gold does not have (a sum
+    sign, a remainder, a factorial), or, where a number is asked for, more than a few arithmetic signs."""
+    if not set(_OPEN_OPERATIONS.findall(answer)) <= set(_OPEN_OPERATIONS.findall(gold)):
+        return True
+    return parse_number(gold) is not None and len(_OPERATORS.findall(answer)) > _MAX_OPERATORS
 
 
 def _compare_normal(left: str, right: str, depth: int) -> Verdict:

@@ -1,8 +1,8 @@
 r"""The code environment: a problem, a Python interpreter to think with, and a final answer that is checked.
 
 A turn is raw text (its last `<code>` block runs; without one it is the final answer), `{code}` or `{answer}`. The
-interpreter keeps its variables for the length of the episode. Model-written text never counts as output, and output never
-counts as an answer.
+interpreter keeps its variables for the length of the episode. Model-written text never counts as output, and output
+never counts as an answer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -221,7 +221,8 @@ class CodeEnvironment(Environment[CodeTask, CodeOptions, CodeAction, CodeObserva
         return CodeEpisode(self, task, seed, options)
 
     def limits(self, options: CodeOptions) -> Limits:
-        return Limits(cpu_s=options.cpu_s, memory_bytes=options.memory_mb * 2**20)
+        # Wall clock depends on the machine's load, so it is a backstop well beyond the processor time.
+        return Limits(cpu_s=options.cpu_s, wall_s=5.0 + 3 * options.cpu_s, memory=options.memory_mb * 2**20)
 
     async def grade(self, task: CodeTask, answer: str) -> float:
         """How right an answer is, in [0, 1]; 1 is right, less is wrong (the share of tests passed for a program)."""

@@ -78,10 +78,10 @@ def task_of_row(row: Row, default_id: str) -> CodeTask:
 def _split(row: Row, task_id: str) -> Split:
     """The row's own split, else a stable draw by the id."""
     if "split" in row:
-        split = str(row["split"])
-        if split == "train" or split == "validation" or split == "test":
-            return split
-        raise ValueError(f"split {split!r} is not train, validation or test")
+        split: Split = row["split"]
+        if split not in ("train", "validation", "test"):
+            raise ValueError(f"split {split!r} is not train, validation or test")
+        return split
     percentile = int.from_bytes(hashlib.sha256(task_id.encode()).digest()[:8], "big") % 100
     if percentile < _SHARE_TEST:
         return "test"

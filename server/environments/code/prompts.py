@@ -57,12 +57,12 @@ def system_prompt(*, program: bool, turns: int, stateful: bool) -> str:
 _TAG = re.compile(r"<(?=\s*/?\s*(?:interpreter|code|answer)\b)", re.IGNORECASE)
 
 _STOPPED: dict[str, str] = {
-    "interrupted": "stopped at the processor-time limit",
-    "cpu_limit": "killed at the processor-time limit",
-    "wall_limit": "killed at the time limit",
-    "memory_limit": "killed at the memory limit",
-    "output_limit": "killed for too much output",
-    "disk_limit": "killed at the file-space limit",
+    "interrupted": "the code interrupted itself",
+    "cpu_limit": "stopped at the processor-time limit",
+    "wall_limit": "stopped at the time limit",
+    "memory_limit": "stopped at the memory limit",
+    "output_limit": "stopped for too much output",
+    "disk_limit": "stopped at the file-space limit",
     "crashed": "the interpreter crashed",
     "exited": "the code ended the interpreter",
 }

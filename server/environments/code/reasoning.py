@@ -1,7 +1,7 @@
 """Data sets of the `reasoning-gym` package (an optional extra): tasks by name, and the process that scores them.
 
-`load_reasoning_tasks` runs in the service at start; scoring runs here as a program of its own, for the package's scorers
-parse what a model writes.
+`load_reasoning_tasks` runs in the service at start; scoring runs here as a program of its own, for the package's
+scorers parse what a model writes.
 """
 
 import json

@@ -56,9 +56,9 @@ def _pack(value: Any, depth: int) -> Any:
         return {"bytes": bytes(value).hex()}
     if isinstance(value, dict):
         return {"dict": [[_pack(key, depth + 1), _pack(item, depth + 1)] for key, item in dict.items(value)]}
-    for sequence in (list, tuple, set, frozenset):
+    for name, sequence in _SEQUENCES.items():
         if isinstance(value, sequence):
-            return {sequence.__name__: [_pack(item, depth + 1) for item in sequence.__iter__(value)]}
+            return {name: [_pack(item, depth + 1) for item in sequence.__iter__(value)]}
     return {"opaque": type(value).__name__}
 
 

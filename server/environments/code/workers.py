@@ -1,7 +1,7 @@
 """Killable helper processes: one question of JSON in, one answer out, under a deadline.
 
-For libraries that can hang, crash or fill the memory on what a model writes. A process that fails on a question is killed
-and replaced. Only a process that cannot be started is a fault of ours (`WorkerLost`).
+For libraries that can hang, crash or fill the memory on what a model writes. A process that fails on a question is
+killed and replaced. Only a process that cannot be started is a fault of ours (`WorkerLost`).
 """
 
 import asyncio
