@@ -1,0 +1,128 @@
+"""What a gold query accepts: its result, and every other result that is as right.
+
+A gold query leaves open what it does not say: the order of rows with equal sort keys, which of them a LIMIT keeps, the
+order in which floats are added, the row that a bare column comes from. All that is found out once per task, by asking
+the same database further questions (see `ties`) and by asking everything once more while SQLite scans tables backwards.
+"""
+
+import re
+from collections import Counter
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
+
+from rolloutgym.server.environments.sql.comparison import Expected, Group, rows_match
+from rolloutgym.server.environments.sql.database import Database, FailureKind, QueryFailed, QueryResult, Row
+from rolloutgym.server.environments.sql.questions import SqlTask
+
+MAX_ROWS = 100_000
+MAX_CELLS = 1_000_000
+MAX_BYTES = 16 * 2**20
+
+_ORDER_OR_LIMIT = re.compile(r"\b(order|limit)\b", re.IGNORECASE)
+
+
+class GoldFailed(Exception):
+    """The gold query gives no result to grade by. The message is for whoever keeps the data, never for a model."""
+
+    def __init__(self, kind: FailureKind, message: str) -> None:
+        super().__init__(message)
+        self.kind: FailureKind = kind
+        self.message = message
+
+
+@dataclass(frozen=True)
+class Gold:
+    """The gold side of a task, ready to grade by. Picklable."""
+
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    """As the gold query returned them."""
+    ordered: bool
+    """Whether the query's top level orders, so that the order of an answer counts."""
+    accepted: tuple[Expected, ...]
+    """Every result that is right; the first holds `rows`."""
+    read: frozenset[tuple[str, str]]
+    """(table, column) pairs that the query reads, lower-case."""
+    tie: bool = False
+    """A LIMIT cuts through rows with equal keys, so that more than one answer is right."""
+    row_dependent: bool = False
+    """Values depend on the order in which rows are scanned, beyond ties and rounding (bare columns, group_concat)."""
+    row_order: bool = False
+    """The unordered result comes in another order when tables are scanned backwards."""
+    float_order: bool = False
+    """Floats differ in their last digits when tables are scanned backwards."""
+
+    @property
+    def empty(self) -> bool:
+        return not self.rows
+
+    @cached_property
+    def counters(self) -> tuple[tuple[tuple["Counter[Row]", int], ...], ...]:
+        """For each accepted result and each of its groups: rows with rounded reals, and how many of them count."""
+        return tuple(
+            tuple((Counter(map(rounded, group.rows)), group.take) for group in expected) for expected in self.accepted
+        )
+
+
+def rounded(row: Row) -> Row:
+    """The row with its reals cut to nine significant digits, so that the order of a sum does not show."""
+    for cell in row:
+        if isinstance(cell, float):
+            return tuple([float(f"{cell:.9g}") if isinstance(cell, float) else cell for cell in row])
+    return row
+
+
+def compute_gold(database: Database, task: SqlTask) -> Gold:
+    """Run a task's gold query under the database's controls and find all that it accepts.
+
+    `database` is open on `task.database`. Raises `GoldFailed`.
+    """
+    result = run_gold(database, task.gold_sql)
+    accepted, tie, ordered = _accepted(database, task.gold_sql, result)
+    with closing(_BackwardsDatabase(task.database, database.limits)) as backwards:
+        reversed_result = run_gold(backwards, task.gold_sql)
+        row_dependent = not any(rows_match(reversed_result.rows, expected) for expected in accepted)
+        if row_dependent:
+            accepted += _accepted(backwards, task.gold_sql, reversed_result)[0]
+    same_values = Counter(result.rows) == Counter(reversed_result.rows)
+    return Gold(
+        columns=result.columns,
+        rows=result.rows,
+        ordered=ordered,
+        accepted=tuple(dict.fromkeys(accepted)),
+        read=result.read,
+        tie=tie,
+        row_dependent=row_dependent,
+        row_order=not ordered and same_values and result.rows != reversed_result.rows,
+        float_order=not tie and not row_dependent and not same_values,
+    )
+
+
+class _BackwardsDatabase(Database):
+    """The same file, scanned backwards wherever a query leaves the order open."""
+
+    def _configure(self) -> None:
+        super()._configure()
+        self._connection.execute("PRAGMA reverse_unordered_selects = ON")
+
+
+def run_gold(database: Database, sql: str) -> QueryResult:
+    """The whole result of a gold query, which may be larger than what an agent is shown. Raises `GoldFailed`."""
+    try:
+        result = database.query(sql, max_rows=MAX_ROWS, max_cells=MAX_CELLS, max_bytes=MAX_BYTES)
+    except QueryFailed as error:
+        raise GoldFailed(error.kind, error.message) from None
+    if result.truncated:
+        raise GoldFailed("limit", "the result is too large to grade by")
+    return result
+
+
+def _accepted(database: Database, sql: str, result: QueryResult) -> tuple[list[Expected], bool, bool]:
+    """All results that are right, the given one's first; whether a cut tie makes them more than one; whether order
+    counts."""
+    if not _ORDER_OR_LIMIT.search(sql):
+        return [(Group(result.rows, len(result.rows)),)], False, False
+    from rolloutgym.server.environments.sql import ties  # sqlglot takes a tenth of a second to import
+
+    return ties.accepted_results(database, sql, result)
