@@ -8,7 +8,7 @@ def main() -> None:
     try:
         from rolloutgym.cli.main import run
 
-        run()
+        sys.exit(run())
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing == "rolloutgym":

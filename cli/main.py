@@ -1,13 +1,12 @@
 """All commands together. A command's module is imported here, so it imports its heavy libraries when it runs."""
 
-import sys
-
 import typer
 
 from rolloutgym.cli.demo import demo
 from rolloutgym.cli.play import play
 from rolloutgym.cli.serve import serve
 from rolloutgym.cli.tasks import tasks
+from rolloutgym.cli.terminal import errors
 from rolloutgym.client.errors import RolloutGymError
 from rolloutgym.server.errors import ServiceError
 
@@ -25,9 +24,17 @@ app.command()(play)
 app.add_typer(tasks)
 
 
-def run() -> None:
-    """Faults end in one line; a traceback is a defect of ours."""
+def run() -> int:
+    """The exit status. Wrong flags and faults end in one line; a traceback is a defect of ours."""
     try:
-        app()
+        return app(prog_name="rolloutgym", standalone_mode=False) or 0
+    except typer.TyperException as error:
+        # Without arguments there is help instead, which is printed already, and no message.
+        if message := error.format_message():
+            errors.print(f"rolloutgym: {message}", markup=False, soft_wrap=True)
+        return 2
+    except typer.Abort:
+        return 130
     except (RolloutGymError, ServiceError) as error:
-        sys.exit(f"rolloutgym: {error}")
+        errors.print(f"rolloutgym: {error}", markup=False, soft_wrap=True)
+        return 1
