@@ -110,7 +110,6 @@ def test_logprobs_equal_an_uncached_forward_for_qwen2() -> None:
         assert [trace.logprobs_T[place] for place in own] == pytest.approx([reference[p] for p in own], abs=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft asks by the older name
 def test_an_adapter_on_top_changes_nothing_but_the_numbers() -> None:
     config = peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
     adapted: Any = peft.get_peft_model(sharp(tiny_llama(TOKENIZER)), config).eval()
