@@ -151,6 +151,29 @@ class SqlAction(Action):
     action_type: SqlVerb | None = None
     argument: str | None = None
     """A table name (DESCRIBE, SAMPLE), SQL (QUERY), or the answer (ANSWER)."""
+    tool_calls: tuple[ToolCall, ...] | None = None
+    """The action as calls of the tools; the last one that can be understood is taken."""
+
+    @model_validator(mode="after")
+    def _one_structured_form(self) -> "SqlAction":
+        if (self.action_type is None) != (self.argument is None):
+            raise ValueError("action_type and argument go together")
+        if self.tool_calls is not None and self.action_type is not None:
+            raise ValueError("give either tool_calls or action_type and argument")
+        return self
+
+
+class SqlInfo(Info):
+    execution_ok: bool | None = None
+    """Whether this step's action was understood and ran; null at reset."""
+    new_information: bool = False
+    """Whether this step showed a column, or described a table, that no step before it had."""
+    repeat: bool = False
+    """Whether the same action, normalised, was taken before."""
+    operational: float = 0.0
+    """Over the episode so far: steps that ran, less repeats."""
+    progress: FiniteFloat = 0.0
+    """Over the episode so far: how close the best query came to the gold query, 0 to 1."""
 
 
 class SqlObservation(Observation):
@@ -158,6 +181,8 @@ class SqlObservation(Observation):
     result: str | None = None
     """What the action showed, as in `messages`; null where it failed."""
     error: str | None = None
+    """Why the action failed, as in `messages`."""
+    info: SqlInfo = SqlInfo()
 
 
 # -- toolcall

@@ -52,6 +52,7 @@ _ARGUMENT_NAMES: Mapping[SqlVerb, tuple[str, ...]] = {
     "QUERY": ("argument", "sql", "query"),
     "ANSWER": ("argument", "value", "answer"),
 }
+_VERBS: Mapping[str, SqlVerb] = {verb: verb for verb in _ARGUMENT_NAMES}
 EXPECTED = (
     "Expected one action: DESCRIBE: <table>, SAMPLE: <table>, QUERY: <one SELECT statement>, or ANSWER: <the answer>."
 )
@@ -184,7 +185,7 @@ def _lines(text: str) -> Iterator[tuple[int, SqlVerb, str]]:
 
 
 def _verb(line: re.Match[str]) -> SqlVerb:
-    return line["verb"].upper()  # type: ignore[return-value]
+    return _VERBS[line["verb"].upper()]
 
 
 def _is_query(line: re.Match[str] | None) -> bool:
@@ -277,8 +278,8 @@ def _commands_of_json(value: JsonValue) -> Iterator[Command]:
 
 
 def _command_of(name: str, arguments: str | Mapping[str, JsonValue], call_id: str | None) -> Command | Invalid:
-    verb = name.strip().upper()
-    if verb not in _ARGUMENT_NAMES:
+    verb = _VERBS.get(name.strip().upper())
+    if verb is None:
         return Invalid(f"There is no tool {name[:64]!r}. The tools are describe, sample, query and answer.", call_id)
     if isinstance(arguments, str):
         try:

@@ -1,0 +1,211 @@
+"""Everything that touches a database, as synchronous calls with plain results: what a worker process does.
+
+An engine keeps databases open and golds computed, the least recently used ones let go. A gold never leaves it: what
+goes out is text for the model, a verdict, and a query's potential.
+"""
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
+
+from rolloutgym.server.environments.sql.answers import AnswerOptions, compare, grade, multiset_f1
+from rolloutgym.server.environments.sql.database import (
+    Database,
+    Limits,
+    QueryFailed,
+    QueryResult,
+    quote_identifier,
+)
+from rolloutgym.server.environments.sql.formatting import (
+    COUNT_CAP,
+    Caps,
+    list_tables,
+    show_result,
+    show_table,
+    suggestion,
+    unknown_table,
+)
+from rolloutgym.server.environments.sql.gold import Gold, GoldFailed, compute_gold
+from rolloutgym.server.environments.sql.rewards import Target, potential
+from rolloutgym.server.environments.sql.tasks import SqlTask
+
+__all__ = ["Engine", "GoldFailed", "Opened", "Ran", "Shown"]
+
+MAX_DATABASES = 64
+MAX_GOLDS = 2_048
+_MAX_CELLS, _MAX_BYTES = 100_000, 4 * 2**20
+_NO_TABLE = re.compile(r"no such table: (?:main\.)?(.+)")
+_NO_COLUMN = re.compile(r"no such column: (?:.*\.)?(.+)")
+
+
+class Opened(NamedTuple):
+    """What a reset shows and needs to know."""
+
+    tables: tuple[str, ...]
+    empty: bool
+    """Whether the gold result has no rows."""
+
+
+class Shown(NamedTuple):
+    """Text for the model: what an action showed, or why it failed."""
+
+    text: str
+    failed: bool
+    seen: tuple[str, ...] = ()
+    """What of the database it showed, as `table` or `table.column`, lower-case."""
+
+
+class Ran(NamedTuple):
+    """A query that was run."""
+
+    text: str
+    failed: bool
+    seen: tuple[str, ...]
+    potential: float
+    """How close it is to the gold query, 0 to 1; 0 where it failed."""
+
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Engine:
+    """Guarded databases and golds of one process. Not for several threads."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._databases: _Recent[Path, Database] = _Recent(MAX_DATABASES, Database.close)
+        self._golds: _Recent[tuple[Path, str], _Goal] = _Recent(MAX_GOLDS)
+        self._limits = limits
+
+    def close(self) -> None:
+        self._databases.clear()
+
+    def open(self, task: SqlTask) -> Opened:
+        """Open the task's database and run its gold query. Raises `DatabaseBroken`, `GoldFailed`."""
+        gold = self._goal(task).gold
+        return Opened(self._database(task.database).schema().names, gold.empty)
+
+    def describe(self, path: Path, name: str) -> Shown:
+        """A table's columns, types, keys and number of rows."""
+        database = self._database(path)
+        table = database.schema().find(name)
+        if table is None:
+            return Shown(unknown_table(name, database.schema().names), failed=True)
+        try:
+            count = database.query(f"SELECT count(*) FROM {quote_identifier(table.name)}").rows[0][0]
+        except QueryFailed:
+            count = None
+        rows = count if isinstance(count, int) else None
+        return Shown(show_table(table, rows), failed=False, seen=(table.name.lower(),))
+
+    def sample(self, path: Path, name: str, rows: int, caps: Caps) -> Shown:
+        """The first rows of a table."""
+        database = self._database(path)
+        table = database.schema().find(name)
+        if table is None:
+            return Shown(unknown_table(name, database.schema().names), failed=True)
+        try:
+            result = database.query(f"SELECT * FROM {quote_identifier(table.name)} LIMIT {rows}")
+        except QueryFailed as error:
+            return Shown(error.message, failed=True)
+        return Shown(show_result(result, caps), failed=False, seen=_seen(result))
+
+    def query(self, task: SqlTask, sql: str, caps: Caps, known: tuple[str, ...]) -> Ran:
+        """Run SQL and show its rows. `known` are the tables whose columns may be named in a hint."""
+        goal = self._goal(task)
+        database = self._database(task.database)
+        # The count that is shown stops at COUNT_CAP, so that the cap says nothing of the gold's size.
+        max_rows = max(COUNT_CAP, 2 * len(goal.gold.rows))
+        try:
+            result = database.query(sql, max_rows=max_rows, max_cells=_MAX_CELLS, max_bytes=_MAX_BYTES)
+        except QueryFailed as error:
+            return Ran(error.message + _hint(error.message, database, known), failed=True, seen=(), potential=0.0)
+        return Ran(show_result(result, caps), failed=False, seen=_seen(result), potential=goal.potential(result))
+
+    def grade(self, task: SqlTask, answer: str, options: AnswerOptions) -> bool:
+        """Whether the text answers the question."""
+        return grade(answer, self._goal(task).gold, options)
+
+    def grade_sql(self, task: SqlTask, sql: str, options: AnswerOptions) -> bool:
+        """Whether the query's result answers the question."""
+        gold = self._goal(task).gold
+        try:
+            result = self._database(task.database).query(
+                sql, max_rows=len(gold.rows) + 1, max_cells=2 * _MAX_CELLS, max_bytes=2 * _MAX_BYTES
+            )
+        except QueryFailed:
+            return False
+        return compare(result, gold, options)
+
+    def _database(self, path: Path) -> Database:
+        return self._databases.get(path, lambda: Database(path, self._limits))
+
+    def _goal(self, task: SqlTask) -> "_Goal":
+        return self._golds.get(
+            (task.database, task.gold_sql), lambda: _Goal(compute_gold(self._database(task.database), task))
+        )
+
+
+class _Goal:
+    """A gold and what of it the potential looks at."""
+
+    def __init__(self, gold: Gold) -> None:
+        self.gold = gold
+        self._target = Target.of(gold.read, width=len(gold.columns), height=len(gold.rows))
+
+    def potential(self, result: QueryResult) -> float:
+        # A result that was cut is longer than twice the gold: a dump, of which the rows count for nothing.
+        rows_f1 = 0.0 if result.truncated else multiset_f1(result.rows, self.gold)
+        return potential(
+            self._target,
+            rows_f1=rows_f1,
+            read=result.read,
+            width=len(result.columns),
+            height=len(result.rows),
+        )
+
+
+class _Recent(Generic[Key, Value]):
+    """The `size` values used last."""
+
+    def __init__(self, size: int, discard: Callable[[Value], None] | None = None) -> None:
+        self._size = size
+        self._discard = discard
+        self._values: OrderedDict[Key, Value] = OrderedDict()
+
+    def get(self, key: Key, make: Callable[[], Value]) -> Value:
+        if key in self._values:
+            self._values.move_to_end(key)
+            return self._values[key]
+        value = make()
+        self._values[key] = value
+        if len(self._values) > self._size:
+            self._drop()
+        return value
+
+    def clear(self) -> None:
+        while self._values:
+            self._drop()
+
+    def _drop(self) -> None:
+        _, value = self._values.popitem(last=False)
+        if self._discard is not None:
+            self._discard(value)
+
+
+def _seen(result: QueryResult) -> tuple[str, ...]:
+    return tuple(sorted([f"{table}.{column}" for table, column in result.read if column]))
+
+
+def _hint(message: str, database: Database, known: tuple[str, ...]) -> str:
+    """The nearest name where a name was not found; columns only of tables that the model has been shown."""
+    schema = database.schema()
+    if match := _NO_TABLE.fullmatch(message):
+        return f".{suggestion(match[1], schema.names)} Tables: {list_tables(schema.names)}."
+    if match := _NO_COLUMN.fullmatch(message):
+        tables = [table for name in known if (table := schema.find(name)) is not None]
+        near = suggestion(match[1], [column.name for table in tables for column in table.columns])
+        return f".{near}" if near else ""
+    return ""

@@ -1,0 +1,220 @@
+"""Where SQL runs: in a few processes of their own, so that a crash, a hang or a huge string costs one of them.
+
+A pool hands one call at a time to an idle worker over a socket. A worker that dies, does not answer in time, or answers
+what cannot be read is killed, its call raises `WorkerLost`, and the next call on its place starts another. Workers are
+started afresh (never forked from the service, which has threads) with an environment that holds no secret.
+"""
+
+import asyncio
+import os
+import pickle
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from rolloutgym.server.environments.sql.database import DatabaseBroken, Limits
+from rolloutgym.server.environments.sql.engine import Engine, GoldFailed
+from rolloutgym.server.environments.sql.worker import FAULT, HEADER, OK
+from rolloutgym.server.errors import Internal, WorkerLost
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_START_S = 30.0
+_STOP_S = 2.0
+_KEPT_VARIABLES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+_MAX_MESSAGE = 64 * 2**20
+
+
+class Executor(Protocol):
+    """Runs engine methods somewhere."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def run(self, method: Callable[Concatenate[Engine, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """The method's result. Raises `WorkerLost` (nothing happened), `Internal` (the task's data are at fault)."""
+        ...
+
+    def health(self) -> Mapping[str, int]: ...
+
+
+class InProcess:
+    """An engine in the service's own process: quickest, and not proof against a fault in SQLite itself."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._engine = Engine(limits)
+
+    async def start(self) -> None:
+        return
+
+    async def stop(self) -> None:
+        self._engine.close()
+
+    async def run(self, method: Callable[Concatenate[Engine, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(self._engine, *args, **kwargs)
+        except (DatabaseBroken, GoldFailed) as error:
+            raise Internal(str(error)) from None
+
+    def health(self) -> Mapping[str, int]:
+        return {"workers": 0}
+
+
+class WorkerPool:
+    """Engines in processes. `call_s` is the longest that one call may take, seconds."""
+
+    def __init__(self, size: int, limits: Limits, *, call_s: float) -> None:
+        self._size = size
+        self._limits = limits
+        self._call_s = call_s
+        self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
+        self._workers: list[_Worker] = []
+        self._lost = 0
+
+    async def start(self) -> None:
+        self._workers = [_Worker() for _ in range(self._size)]
+        await asyncio.gather(*(worker.start(self._limits) for worker in self._workers))
+        for worker in self._workers:
+            self._idle.put_nowait(worker)
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(worker.stop() for worker in self._workers))
+        self._workers = []
+
+    async def run(self, method: Callable[Concatenate[Engine, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+        message = pickle.dumps((method.__name__, args), protocol=pickle.HIGHEST_PROTOCOL)
+        worker = await self._idle.get()
+        try:
+            if not worker.alive:
+                await worker.start(self._limits)
+            answer = await worker.call(message, self._call_s)
+            if answer[:1] == FAULT:
+                raise Internal(answer[1:].decode("utf-8", "replace"))
+            result: R = _adapter(method).validate_json(answer[1:])
+            return result
+        except (WorkerLost, ValidationError):
+            self._lost += 1
+            worker.kill()
+            raise WorkerLost("a process that runs SQL was lost") from None
+        except asyncio.CancelledError:
+            # The call may still run: its worker cannot be given to anybody else.
+            worker.kill()
+            raise
+        finally:
+            self._idle.put_nowait(worker)
+
+    def health(self) -> Mapping[str, int]:
+        alive = sum(worker.alive for worker in self._workers)
+        return {"workers": self._size, "alive": alive, "lost": self._lost}
+
+
+@cache
+def _adapter(method: Callable[..., Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(get_type_hints(method)["return"])
+
+
+class _Worker(asyncio.Protocol):
+    """One process and the socket to it. It may be started again after it was lost."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._answer: asyncio.Future[bytes] | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def pid(self) -> int:
+        """Of the process that was started last."""
+        assert self._process is not None
+        return self._process.pid
+
+    async def start(self, limits: Limits) -> None:
+        """Start the process and wait until it answers. Raises `WorkerLost`."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-P", "-m", "rolloutgym.server.environments.sql.worker"]
+            self._process = subprocess.Popen(  # noqa: ASYNC220 - a few milliseconds, at start or after a loss
+                [*command, str(theirs.fileno()), str(os.getpid())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env={name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ} | {"TZ": "UTC"},
+            )
+        self._buffer.clear()
+        await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
+        answer = await self.call(pickle.dumps(limits), _START_S)
+        if answer[:1] != OK:
+            self.kill()
+            raise WorkerLost("a process that runs SQL did not start")
+
+    async def call(self, message: bytes, timeout_s: float) -> bytes:
+        """The answer to one message. Raises `WorkerLost`."""
+        if not self.alive:
+            raise WorkerLost("a process that runs SQL was lost")
+        loop = asyncio.get_running_loop()
+        self._answer = loop.create_future()
+        deadline = loop.call_later(timeout_s, self.kill)
+        assert self._transport is not None
+        self._transport.write(len(message).to_bytes(HEADER, "big") + message)
+        try:
+            return await self._answer
+        finally:
+            deadline.cancel()
+            self._answer = None
+
+    def kill(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    async def stop(self) -> None:
+        """Close the socket, at which the process ends; kill it if it does not."""
+        if self._transport is not None:
+            self._transport.close()
+        if self._process is None:
+            return
+        for _ in range(int(_STOP_S / 0.01)):
+            if self._process.poll() is not None:
+                return
+            await asyncio.sleep(0.01)
+        self.kill()
+
+    # -- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        if len(self._buffer) < HEADER:
+            return
+        size = int.from_bytes(self._buffer[:HEADER], "big")
+        if size > _MAX_MESSAGE:
+            self.kill()
+        elif len(self._buffer) == HEADER + size:
+            answer = bytes(self._buffer[HEADER:])
+            self._buffer.clear()
+            if self._answer is not None and not self._answer.done():
+                self._answer.set_result(answer)
+        elif len(self._buffer) > HEADER + size:  # more than one answer to one call
+            self.kill()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(WorkerLost("a process that runs SQL was lost"))
