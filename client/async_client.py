@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from rolloutgym.client import protocol
 from rolloutgym.client.async_websocket import AsyncLinks, AsyncWebSocketChannel
-from rolloutgym.client.errors import RolloutGymError
+from rolloutgym.client.errors import RolloutGymError, ServiceFault
 from rolloutgym.client.protocol import AnyObservation, Call
 from rolloutgym.client.rest import AsyncRestTransport
 from rolloutgym.client.retries import RetryPolicy
@@ -111,10 +111,10 @@ class AsyncClient:
         return await self._rest.probe(protocol.health_call())
 
     async def ready(self) -> bool:
-        """Whether the service takes new episodes now."""
+        """Whether the service takes new episodes now. Raises `ConnectionFailed` at once where nobody answers."""
         try:
             await self._rest.probe(protocol.ready_call())
-        except RolloutGymError as error:
+        except ServiceFault as error:
             if error.retryable:
                 return False
             raise

@@ -13,7 +13,7 @@ import httpx2
 from pydantic import JsonValue
 
 from rolloutgym.client import protocol
-from rolloutgym.client.errors import RolloutGymError
+from rolloutgym.client.errors import RolloutGymError, ServiceFault
 from rolloutgym.client.protocol import AnyObservation, Call
 from rolloutgym.client.rest import RestTransport
 from rolloutgym.client.retries import RetryPolicy
@@ -109,10 +109,10 @@ class Client:
         return self._rest.probe(protocol.health_call())
 
     def ready(self) -> bool:
-        """Whether the service takes new episodes now."""
+        """Whether the service takes new episodes now. Raises `ConnectionFailed` at once where nobody answers."""
         try:
             self._rest.probe(protocol.ready_call())
-        except RolloutGymError as error:
+        except ServiceFault as error:
             if error.retryable:
                 return False
             raise
