@@ -6,7 +6,7 @@ An unknown `ROLLOUTGYM_` variable is an error, so that a misspelt limit does not
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from rolloutgym.models import EnvironmentName
@@ -49,8 +49,24 @@ class Settings(BaseSettings):
     # -- sql
     sql_data: Path | None = None
     """A pack, Spider or BIRD folder, or a JSONL file; null serves the shipped tasks."""
+    sql_split_by: Literal["official", "database", "hash"] = "official"
+    """The data's own splits, or splits of ours by whole databases, or by a hash of the task id."""
+    sql_order: Literal["file", "curriculum"] = "file"
+    """Order of the tasks in a split: as in the data, or from easy to hard."""
+    sql_databases: Annotated[tuple[str, ...], NoDecode] = ()
+    """Serve only the tasks over these databases, comma-separated."""
+    sql_hardness: Annotated[tuple[str, ...], NoDecode] = ()
+    """Serve only the tasks of these grades, comma-separated."""
+    sql_block_list: Path | None = None
+    """What `rolloutgym audit sql` wrote: tasks that are not served."""
+    sql_empty_golds: bool = False
+    """Serve tasks whose gold result has no rows too; their reset asks for the option `include_empty`."""
     sql_workers: Annotated[int, Field(ge=0)] = 2
     """Processes that run SQL; 0 runs it in the service's own process."""
+    sql_steps: Annotated[int, Field(gt=0)] = 50_000_000
+    """What one query may cost, in SQLite's virtual-machine instructions: the same on every machine."""
+    sql_wall_s: Annotated[float, Field(gt=0)] = 5.0
+    """Longest time of one query, seconds; a backstop for instructions that are slow themselves."""
 
     # -- toolcall
     toolcall_data: Path | None = None
@@ -65,3 +81,22 @@ class Settings(BaseSettings):
     """Least isolation that the code environment starts with."""
     allow_unsafe_sandbox: bool = False
     """Start the code environment even without isolation. Every result then says so."""
+    sandbox_cpu_s: Annotated[float, Field(gt=0)] = 4.0
+    """CPU time of one run of the model's code, seconds."""
+    sandbox_wall_s: Annotated[float, Field(gt=0)] = 10.0
+    """Wall clock of one run, seconds; a backstop for code that sleeps."""
+    sandbox_memory_mb: Annotated[int, Field(gt=0)] = 512
+    """Memory of one run or session, MiB."""
+    sandbox_disk_mb: Annotated[int, Field(gt=0)] = 64
+    """Scratch files of one run or session, MiB."""
+    sandbox_running: Annotated[int, Field(ge=0)] = 0
+    """Runs at once; 0 takes twice the CPUs."""
+    sandbox_sessions: Annotated[int, Field(gt=0)] = 256
+    """Open interpreters at once; the longest idle one gives way."""
+    sandbox_idle_s: Annotated[float, Field(gt=0)] = 1800.0
+    """An interpreter without a run for this long is closed, seconds."""
+
+    @field_validator("environments", "allowed_origins", "sql_databases", "sql_hardness", mode="before")
+    @classmethod
+    def _split_commas(cls, value: object) -> object:
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
