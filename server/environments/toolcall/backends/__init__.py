@@ -82,6 +82,11 @@ class World:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
+def answer_text(answer: JsonValue) -> str:
+    """A tool's answer as the content of its message; `required_outputs` are parts of such texts."""
+    return json.dumps(answer, ensure_ascii=False)
+
+
 def make(state: BackendState) -> Backend:
     """A fresh back end in its first state. `ValueError` if there is none of that name."""
     if state.name != WORLD:

@@ -11,6 +11,9 @@ from typing import Any
 
 from rolloutgym.server.environments.toolcall.backends import DOMAINS, tool_specs
 from rolloutgym.server.environments.toolcall.generator import (  # noqa: F401 (importing registers the scripts)
+    chained_calls,
+    conversations,
+    no_calls,
     single_calls,
 )
 from rolloutgym.server.environments.toolcall.generator.draft import Dialogue, dialogue

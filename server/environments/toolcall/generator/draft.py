@@ -3,7 +3,6 @@
 So the tool responses are real, and what the user or the assistant says later can use them.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -14,7 +13,7 @@ from pydantic import JsonValue
 
 from rolloutgym.models import FunctionCall, Message, ToolCall
 from rolloutgym.server.environments.seeding import seeded_random
-from rolloutgym.server.environments.toolcall.backends import DOMAINS, WORLD, World, tool_specs
+from rolloutgym.server.environments.toolcall.backends import DOMAINS, WORLD, World, answer_text, tool_specs
 from rolloutgym.server.environments.toolcall.generator.worlds import initial_state
 from rolloutgym.server.environments.toolcall.items import ArgumentRule, BackendState, ExpectedCall, Item, Turn
 from rolloutgym.server.environments.toolcall.scenarios import classify
@@ -55,6 +54,7 @@ class Draft:
 
     random: Random
     world: World
+    variant: int
     conversation: list[Message] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
     history: list[Message] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Draft:
         """An id and record with these field values."""
         records = sorted(self.state(domain)[kind].items())
         found = [(id, r) for id, r in records if all(r[name] == value for name, value in fields.items())]
-        return self.random.choice(found)  # type: ignore[no-any-return]
+        return self.random.choice(found)
 
     def spoken_day(self, day: str) -> str:
         when = date.fromisoformat(day)
@@ -122,12 +122,13 @@ class Draft:
         self._turn("calls", calls=[ExpectedCall(name=tool, arguments=arguments) for tool, arguments in calls])
         return [self._respond(tool, arguments) for tool, arguments in calls]
 
-    def must_show(self, *texts: object) -> None:
-        """What an executable dialogue must have brought to light, whatever path it took."""
-        self.required_outputs += [str(text) for text in texts]
+    def must_show(self, *answers: JsonValue) -> None:
+        """Answers that an executable dialogue must have brought to light, whatever path it took."""
+        self.required_outputs += [answer_text(answer) for answer in answers]
 
     def _say(self, wordings: Sequence[str], values: Mapping[str, object]) -> str:
-        return str(self.random.choice(wordings)).format(**values)
+        """The variant's wording: neighbouring variants differ, whatever values are drawn."""
+        return wordings[self.variant % len(wordings)].format(**values)
 
     def _put(self, message: Message) -> None:
         self.conversation.append(message)
@@ -145,7 +146,7 @@ class Draft:
 
     def _respond(self, tool: str, arguments: Mapping[str, JsonValue]) -> JsonValue:
         answer = self.world.call(tool, arguments)
-        self._put(Message(role="tool", name=tool, content=json.dumps(answer, ensure_ascii=False)))
+        self._put(Message(role="tool", name=tool, content=answer_text(answer)))
         return answer
 
 
@@ -154,7 +155,7 @@ def dialogue(script: Script, variant: int, seed: int) -> Dialogue:
     random = seeded_random(seed, "toolcall", script.name, str(variant))
     domains = [*script.domains, *_distractors(script, random)]
     initial: dict[str, JsonValue] = {domain: initial_state(domain, random) for domain in domains}
-    draft = Draft(random, World(initial))
+    draft = Draft(random, World(initial), variant)
     script.write(draft)
     tools = [spec for spec in tool_specs(domains) if spec.function.name not in script.without]
     random.shuffle(tools)

@@ -12,7 +12,7 @@ from rolloutgym.server.environments.toolcall.generator.worlds import days_from, 
 
 @script("bank", executable=True)
 def balance_of_account(d: Draft) -> None:
-    id, account = d.pick_record("bank", "accounts")
+    id, _ = d.pick_record("bank", "accounts")
     d.user(
         "How much money is on account {id}?",
         "Could you tell me the balance of {id}, please?",
@@ -21,7 +21,7 @@ def balance_of_account(d: Draft) -> None:
         id=id,
     )
     answer = d.call("get_balance", account_id=id)
-    d.must_show(account["cents"] / 100)
+    d.must_show(answer)
     d.narrate(
         "There are {balance:.2f} euros on account {id}.",
         "Account {id} holds {balance:.2f} euros.",
@@ -462,7 +462,7 @@ def all_my_balances(d: Draft) -> None:
         ids=_listed(ids),
     )
     answers = d.calls(*(("get_balance", {"account_id": id}) for id in ids))
-    d.must_show(*(answer["balance"] for answer in answers))
+    d.must_show(*answers)
     d.narrate("{list}.", list="; ".join(f"{a['account_id']}: {a['balance']:.2f} euros" for a in answers))
 
 

@@ -1,7 +1,7 @@
 """From a conversation to an item, and the checks that every item passes before it is served.
 
 The data set's assistant is the gold: its messages from the first call on become turns and stay out of `history` and
-`then`. Neighbouring assistant messages are one turn: some data sets write the sentence before a call as its own message.
+`then`. Neighbouring assistant messages are one turn: some data sets write the sentence before a call by itself.
 """
 
 import json
