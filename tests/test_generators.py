@@ -235,7 +235,7 @@ def test_turns_end_at_end_of_turn_tag_or_budget(model: PreTrainedModel) -> None:
             turn = generator.begin(conversations([2])).generate({0: budget})[0]
         finally:
             handle.remove()
-        return turn.text, turn.complete, turn.tokens
+        return turn.message.content, turn.complete, turn.tokens
 
     assert forced(EOS, 5) == ("", True, 1)
     assert forced(stop, 5) == ("</code>", True, 1)

@@ -133,8 +133,8 @@ async def _reset(handle: Handle, task: Task) -> RemoteEpisode:
     )
 
 
-async def _step(_: Handle, episode: RemoteEpisode, text: str) -> StepResult[Any]:
-    return await episode.step(text)
+async def _step(_: Handle, episode: RemoteEpisode, action: str | dict[str, JsonValue]) -> StepResult[Any]:
+    return await episode.step(action)
 
 
 async def _truncate(_: Handle, episode: RemoteEpisode, reason: TruncationReason) -> StepResult[Any]:
@@ -233,27 +233,27 @@ class _Table:
                 ended[index] = reason
             else:
                 budgets[index] = room
-        texts: dict[int, str] = {}
+        actions: dict[int, str | dict[str, JsonValue]] = {}
         for index, turn in self._batch.generate(budgets).items() if budgets else ():
             row = self._rows[index]
             row.sampled_tokens += turn.tokens
-            row.transcript.append(Message(role="assistant", content=turn.text))
+            row.transcript.append(turn.message)
             if turn.complete:
-                texts[index] = turn.text
+                actions[index] = turn.action
             else:  # cut in the middle of an action: never sent, since half an action may mean something else
-                ended[index] = self._room(index)[1]
-        self._act(texts, ended)
+                ended[index] = StopReason.CONTEXT_LENGTH if turn.context_full else self._room(index)[1]
+        self._act(actions, ended)
 
-    def _act(self, texts: Mapping[int, str], ended: Mapping[int, TruncationReason]) -> None:
+    def _act(self, actions: Mapping[int, str | dict[str, JsonValue]], ended: Mapping[int, TruncationReason]) -> None:
         """Send every action, and end the rows that a limit ended, all at once; then let each row read its answer."""
         episodes = {index: row.episode for index, row in enumerate(self._rows) if row.episode}
-        steps = [partial(_step, episode=episodes[index], text=text) for index, text in texts.items()]
+        steps = [partial(_step, episode=episodes[index], action=action) for index, action in actions.items()]
         cuts = [partial(_truncate, episode=episodes[index], reason=reason) for index, reason in ended.items()]
         overflown: dict[int, TruncationReason] = {}
-        for index, result in zip([*texts, *ended], self._environment.gather([*steps, *cuts]), strict=True):
+        for index, result in zip([*actions, *ended], self._environment.gather([*steps, *cuts]), strict=True):
             row = self._rows[index]
             row.take(result)
-            if index in texts and not isinstance(result, Fault):
+            if index in actions and not isinstance(result, Fault):
                 row.turns += 1
                 row.invalid_actions += row.info.invalid_action
                 room, reason = self._room(index, turn_and_reply=False)

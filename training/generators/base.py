@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
+from pydantic import JsonValue
 from transformers import PreTrainedTokenizerBase
 
 from rolloutgym.models import Message, ToolSpec
@@ -27,11 +28,15 @@ class Conversation:
 class Turn(NamedTuple):
     """What the model said when it was its turn."""
 
-    text: str
-    """As sampled, without a closing end-of-turn token."""
+    message: Message
+    """As it goes on record: the text as sampled, without a closing end-of-turn token."""
+    action: str | dict[str, JsonValue]
+    """What to send to the environment."""
     complete: bool
     """Whether the model ended the turn itself; false where it ran into its budget."""
     tokens: int
+    context_full: bool = False
+    """Whether it was the model's context that cut an incomplete turn."""
 
 
 class Batch(Protocol):
@@ -128,7 +133,8 @@ class TokenBatch:
             self._traces[row].add_model_tokens(said.ids, said.logprobs)
             self._turn_closed[row] = said.end == "end_of_turn"
             spoken = said.ids[:-1] if said.end == "end_of_turn" else said.ids
-            turns[row] = Turn(decode(self._tokenizer, spoken), said.end != "budget", len(said.ids))
+            text = decode(self._tokenizer, spoken)
+            turns[row] = Turn(Message(role="assistant", content=text), text, said.end != "budget", len(said.ids))
         return turns
 
     def reply(self, row: int, messages: Sequence[Message], room: int) -> bool:
