@@ -1,0 +1,26 @@
+// The page's two views, and which of them is in front.
+
+import * as play from "./play.js";
+import * as read from "./read.js";
+import { byId } from "./show.js";
+
+const views = ["play", "read"];
+
+function front(view) {
+  for (const name of views) {
+    byId(name).hidden = name !== view;
+    byId(`tab-${name}`).setAttribute("aria-selected", String(name === view));
+  }
+}
+
+for (const name of views) {
+  byId(`tab-${name}`).addEventListener("click", () => {
+    front(name);
+    history.replaceState(null, "", `#${name}`);
+  });
+}
+
+play.wire();
+read.wire();
+front(location.hash === "#read" ? "read" : "play");
+play.connect();
