@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from rolloutgym.client import protocol
 from rolloutgym.client.async_websocket import AsyncLinks, AsyncWebSocketChannel
-from rolloutgym.client.errors import RolloutGymError, ServiceFault
+from rolloutgym.client.errors import RolloutGymError
 from rolloutgym.client.protocol import AnyObservation, Call
 from rolloutgym.client.rest import AsyncRestTransport
 from rolloutgym.client.retries import RetryPolicy
@@ -108,17 +108,13 @@ class AsyncClient:
 
     async def health(self) -> dict[str, JsonValue]:
         """The service's report about itself. Raises `ConnectionFailed` at once where nobody answers."""
-        return await self._rest.probe(protocol.health_call())
+        return await self._rest.once(protocol.health_call())
 
     async def ready(self) -> bool:
         """Whether the service takes new episodes now. Raises `ConnectionFailed` at once where nobody answers."""
-        try:
-            await self._rest.probe(protocol.ready_call())
-        except ServiceFault as error:
-            if error.retryable:
-                return False
-            raise
-        return True
+        call = protocol.ready_call()
+        response = await self._rest.send(call)
+        return protocol.read_ready(call, response.status_code, response.content)
 
     async def list_environments(self) -> list[str]:
         return await self._rest.request(protocol.list_environments_call())

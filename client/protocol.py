@@ -253,6 +253,14 @@ def read_answer(call: Call[T], status: int, content: bytes, retry_after: str | N
         raise _strange(call, f"HTTP {status}", error) from error
 
 
+def read_ready(call: Call[Any], status: int, content: bytes) -> bool:
+    """The answer to `ready_call`: whoever says 503, the service or a gateway before it, there is none ready."""
+    if status == 503:
+        return False
+    read_answer(call, status, content, None)
+    return True
+
+
 def read_frame(call: Call[T], content: str) -> T:
     """The answer in a WebSocket frame, or the error that it holds, raised."""
     try:

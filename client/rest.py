@@ -26,23 +26,24 @@ class RestTransport:
         content = None if call.body is None else encode(call.body)
         for attempt in stamina.retry_context(on=self._retry.backoff, **self._retry.arguments()):
             with attempt:
-                return self._once(call, content)
+                return self.once(call, content)
         raise AssertionError("the last attempt returns or raises")
 
-    def probe(self, call: Call[T]) -> T:
-        """The call's answer at the first try: for questions about the service's health."""
-        return self._once(call, None)
-
-    def end(self, call: Call[Any]) -> None:
-        self.request(call)
-
-    def _once(self, call: Call[T], content: str | None) -> T:
+    def send(self, call: Call[Any], content: str | None = None) -> httpx2.Response:
+        """One try, whatever it is answered with. Raises `ConnectionFailed`."""
         try:
-            response = self._http.request(
+            return self._http.request(
                 call.method, call.path, params=call.params, content=content, headers=_JSON if content else None
             )
         except httpx2.RequestError as error:
             raise connection_failed(call, error) from error
+
+    def end(self, call: Call[Any]) -> None:
+        self.request(call)
+
+    def once(self, call: Call[T], content: str | None = None) -> T:
+        """The call's answer at the first try."""
+        response = self.send(call, content)
         return read_answer(call, response.status_code, response.content, response.headers.get("retry-after"))
 
 
@@ -58,23 +59,24 @@ class AsyncRestTransport:
         content = None if call.body is None else encode(call.body)
         async for attempt in stamina.retry_context(on=self._retry.backoff, **self._retry.arguments()):
             with attempt:
-                return await self._once(call, content)
+                return await self.once(call, content)
         raise AssertionError("the last attempt returns or raises")
 
-    async def probe(self, call: Call[T]) -> T:
-        """The call's answer at the first try: for questions about the service's health."""
-        return await self._once(call, None)
-
-    async def end(self, call: Call[Any]) -> None:
-        await self.request(call)
-
-    async def _once(self, call: Call[T], content: str | None) -> T:
+    async def send(self, call: Call[Any], content: str | None = None) -> httpx2.Response:
+        """One try, whatever it is answered with. Raises `ConnectionFailed`."""
         try:
-            response = await self._http.request(
+            return await self._http.request(
                 call.method, call.path, params=call.params, content=content, headers=_JSON if content else None
             )
         except httpx2.RequestError as error:
             raise connection_failed(call, error) from error
+
+    async def end(self, call: Call[Any]) -> None:
+        await self.request(call)
+
+    async def once(self, call: Call[T], content: str | None = None) -> T:
+        """The call's answer at the first try."""
+        response = await self.send(call, content)
         return read_answer(call, response.status_code, response.content, response.headers.get("retry-after"))
 
 

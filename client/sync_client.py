@@ -13,7 +13,7 @@ import httpx2
 from pydantic import JsonValue
 
 from rolloutgym.client import protocol
-from rolloutgym.client.errors import RolloutGymError, ServiceFault
+from rolloutgym.client.errors import RolloutGymError
 from rolloutgym.client.protocol import AnyObservation, Call
 from rolloutgym.client.rest import RestTransport
 from rolloutgym.client.retries import RetryPolicy
@@ -106,17 +106,13 @@ class Client:
 
     def health(self) -> dict[str, JsonValue]:
         """The service's report about itself. Raises `ConnectionFailed` at once where nobody answers."""
-        return self._rest.probe(protocol.health_call())
+        return self._rest.once(protocol.health_call())
 
     def ready(self) -> bool:
         """Whether the service takes new episodes now. Raises `ConnectionFailed` at once where nobody answers."""
-        try:
-            self._rest.probe(protocol.ready_call())
-        except ServiceFault as error:
-            if error.retryable:
-                return False
-            raise
-        return True
+        call = protocol.ready_call()
+        response = self._rest.send(call)
+        return protocol.read_ready(call, response.status_code, response.content)
 
     def list_environments(self) -> list[str]:
         return self._rest.request(protocol.list_environments_call())

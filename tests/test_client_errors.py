@@ -298,7 +298,7 @@ def test_the_key_goes_with_every_request_and_into_no_error() -> None:
     [
         (200, {"status": "ready"}, True),
         (503, fault("shutting_down", retryable=True), False),
-        (503, fault("capacity_reached", retryable=True), False),
+        (503, {"status": "not ready"}, False),
     ],
 )
 def test_ready_is_asked_once(status: int, body: dict[str, Any], expected: bool) -> None:
