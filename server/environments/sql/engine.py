@@ -6,7 +6,8 @@ goes out is text for the model, a verdict, and a query's potential.
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
@@ -28,8 +29,9 @@ from rolloutgym.server.environments.sql.formatting import (
     unknown_table,
 )
 from rolloutgym.server.environments.sql.gold import Gold, GoldFailed, compute_gold
+from rolloutgym.server.environments.sql.perturbation import Copies
+from rolloutgym.server.environments.sql.questions import SqlTask
 from rolloutgym.server.environments.sql.rewards import Target, potential
-from rolloutgym.server.environments.sql.tasks import SqlTask
 
 __all__ = ["Engine", "GoldFailed", "Opened", "Ran", "Shown"]
 
@@ -77,10 +79,12 @@ class Engine:
     def __init__(self, limits: Limits) -> None:
         self._databases: _Recent[Path, Database] = _Recent(MAX_DATABASES, Database.close)
         self._golds: _Recent[tuple[Path, str], _Goal] = _Recent(MAX_GOLDS)
+        self._copies = Copies()
         self._limits = limits
 
     def close(self) -> None:
         self._databases.clear()
+        self._copies.close()
 
     def open(self, task: SqlTask) -> Opened:
         """Open the task's database and run its gold query. Raises `DatabaseBroken`, `GoldFailed`."""
@@ -129,15 +133,34 @@ class Engine:
         return grade(answer, self._goal(task).gold, options)
 
     def grade_sql(self, task: SqlTask, sql: str, options: AnswerOptions) -> bool:
-        """Whether the query's result answers the question."""
-        gold = self._goal(task).gold
+        """Whether the query's result answers the question, and still does on perturbed copies of the database."""
+        if not self._agrees(task, sql, options):
+            return False
+        # On a copy an empty result is one like others: there, the query is what is judged.
+        on_copies = replace(options, accept_empty=True)
+        return all(self._agrees(copy, sql, on_copies) for copy in self._perturbed(task))
+
+    def _agrees(self, task: SqlTask, sql: str, options: AnswerOptions) -> bool:
+        goal = self._goal(task)
         try:
             result = self._database(task.database).query(
-                sql, max_rows=len(gold.rows) + 1, max_cells=2 * _MAX_CELLS, max_bytes=2 * _MAX_BYTES
+                sql, max_rows=len(goal.gold.rows) + 1, max_cells=2 * _MAX_CELLS, max_bytes=2 * _MAX_BYTES
             )
         except QueryFailed:
             return False
-        return compare(result, gold, options)
+        # Right rows that come from nowhere are a constant.
+        return goal.reads_gold_table(result) and compare(result, goal.gold, options)
+
+    def _perturbed(self, task: SqlTask) -> Iterator[SqlTask]:
+        """The task on copies of its database where its gold query works and leaves no choice."""
+        for path in self._copies.of(task.database, self._database(task.database).schema()):
+            copy = replace(task, database=path)
+            try:
+                gold = self._goal(copy).gold
+            except GoldFailed:
+                continue
+            if not gold.tie and not gold.row_dependent:
+                yield copy
 
     def _database(self, path: Path) -> Database:
         return self._databases.get(path, lambda: Database(path, self._limits))
@@ -154,6 +177,10 @@ class _Goal:
     def __init__(self, gold: Gold) -> None:
         self.gold = gold
         self._target = Target.of(gold.read, width=len(gold.columns), height=len(gold.rows))
+
+    def reads_gold_table(self, result: QueryResult) -> bool:
+        """Whether the query reads a table that the gold query reads, if that reads one at all."""
+        return not self._target.tables or any(table in self._target.tables for table, _ in result.read)
 
     def potential(self, result: QueryResult) -> float:
         # A result that was cut is longer than twice the gold: a dump, of which the rows count for nothing.

@@ -53,10 +53,17 @@ def serve(connection: socket.socket) -> None:
             try:
                 answer = OK + _ANY.dump_json(getattr(engine, name)(*arguments))
             except (DatabaseBroken, GoldFailed) as error:
-                answer = FAULT + str(error).encode("utf-8", "replace")
+                answer = FAULT + fault(error).encode()
             _send(connection, answer)
     finally:
         engine.close()
+
+
+def fault(error: DatabaseBroken | GoldFailed) -> str:
+    """What the caller is told of data that do not work: nothing of the gold query or its error."""
+    if isinstance(error, GoldFailed):
+        return f"the gold query of this task does not run ({error.kind}): see `rolloutgym audit sql`"
+    return "the database of this task cannot be read"
 
 
 def _confine(parent: int) -> None:

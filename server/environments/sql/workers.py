@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from rolloutgym.server.environments.sql.database import DatabaseBroken, Limits
 from rolloutgym.server.environments.sql.engine import Engine, GoldFailed
-from rolloutgym.server.environments.sql.worker import FAULT, HEADER, OK
+from rolloutgym.server.environments.sql.worker import FAULT, HEADER, OK, fault
 from rolloutgym.server.errors import Internal, WorkerLost
 
 P = ParamSpec("P")
@@ -62,7 +62,7 @@ class InProcess:
         try:
             return method(self._engine, *args, **kwargs)
         except (DatabaseBroken, GoldFailed) as error:
-            raise Internal(str(error)) from None
+            raise Internal(fault(error)) from None
 
     def health(self) -> Mapping[str, int]:
         return {"workers": 0}
