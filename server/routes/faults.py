@@ -1,0 +1,82 @@
+"""Every error in one form: the service's own, the framework's, and the unexpected."""
+
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rolloutgym.server.codec import write_json
+from rolloutgym.server.errors import Internal, InvalidRequest, MethodNotAllowed, NotFound, ServiceError
+from rolloutgym.server.faults import log_fault
+from rolloutgym.server.metrics import Metrics
+from rolloutgym.server.routes.bodies import JsonBytes
+
+_RETRY_AFTER_S = 1
+
+
+def install_error_handlers(app: FastAPI, metrics: Metrics) -> None:
+    def respond(error: ServiceError) -> JsonBytes:
+        metrics.errors[error.code] += 1
+        return error_response(error)
+
+    async def service_error(_: Request, error: Exception) -> JsonBytes:
+        assert isinstance(error, ServiceError)
+        return respond(error)
+
+    async def framework_error(_: Request, error: Exception) -> JsonBytes:
+        assert isinstance(error, HTTPException)
+        response = respond(_of_status(error.status_code))
+        response.headers.update(error.headers or {})
+        return response
+
+    async def parameter_error(_: Request, error: Exception) -> JsonBytes:
+        assert isinstance(error, RequestValidationError)
+        problems = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()]
+        return respond(InvalidRequest("; ".join(problems)))
+
+    app.add_exception_handler(ServiceError, service_error)
+    app.add_exception_handler(HTTPException, framework_error)
+    app.add_exception_handler(RequestValidationError, parameter_error)
+    app.add_middleware(UnexpectedFaults, metrics=metrics)
+
+
+def error_response(error: ServiceError) -> JsonBytes:
+    headers = {"retry-after": str(_RETRY_AFTER_S)} if error.retryable and error.status == 503 else None
+    return JsonBytes(write_json(error.body()), status_code=error.status, headers=headers)
+
+
+class UnexpectedFaults:
+    """ASGI middleware: an exception that nobody foresaw is recorded once, and answered as `internal`."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def watch(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            await self._app(scope, receive, watch)
+        except Exception as fault:  # noqa: BLE001, this is the one place that records it
+            log_fault(fault, None)
+            self._metrics.errors[Internal.code] += 1
+            if not begun:
+                await error_response(Internal("the service failed"))(scope, receive, send)
+
+
+def _of_status(status: int) -> ServiceError:
+    known: dict[int, Any] = {
+        404: NotFound("there is no such route"),
+        405: MethodNotAllowed("the route does not take this method"),
+    }
+    return known.get(status) or InvalidRequest("the request could not be read")

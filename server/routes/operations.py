@@ -1,0 +1,95 @@
+"""What an operator and a validator ask: health, readiness, metrics, schemas, metadata."""
+
+from typing import Any
+
+from fastapi import APIRouter, Response
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import TypeAdapter
+
+from rolloutgym.models import Metadata, Observation, State
+from rolloutgym.server.codec import write_json
+from rolloutgym.server.environments.registry import AnyEnvironment
+from rolloutgym.server.routes.bodies import JsonBytes
+from rolloutgym.server.service import Service
+
+
+def router(service: Service, environment: AnyEnvironment) -> APIRouter:
+    """Of one environment. Metadata and schemas are made once, so that asking for them never blocks an episode."""
+    routes = APIRouter(tags=["operations"])
+    metadata = write_json(metadata_of(environment))
+    schema = schemas_of(environment)
+
+    @routes.get("/metadata")
+    async def get_metadata() -> JsonBytes:
+        return JsonBytes(metadata)
+
+    @routes.get("/schema")
+    async def get_schema() -> dict[str, Any]:
+        return schema
+
+    return routes
+
+
+def metadata_of(environment: AnyEnvironment) -> Metadata:
+    tasks = environment.tasks
+    return Metadata(
+        name=environment.name,
+        description=environment.description,
+        version=environment.version,
+        prompt_version=environment.prompt_version,
+        reward_range=environment.reward_range(),
+        num_tasks={split: len(tasks.of_split(split)) for split in tasks.splits()},
+        data_sha256={"tasks": tasks.sha256()},
+        details=dict(environment.details()),
+    )
+
+
+def schemas_of(environment: AnyEnvironment) -> dict[str, Any]:
+    """JSON Schemas (Draft 2020-12). An observation's is that of the observation with `reward` and `done` beside it, as
+    OpenEnv's clients and validator read it."""
+
+    def observation(reward: dict[str, Any]) -> dict[str, Any]:
+        observed: type[Observation] = environment.observation_type
+        schema = observed.model_json_schema(mode="serialization")
+        schema["properties"] |= {"reward": reward, "done": {"type": "boolean"}}
+        schema["required"] = [*schema.get("required", []), "reward", "done"]
+        return schema
+
+    return {
+        "action": TypeAdapter(environment.action_type).json_schema(),
+        "observation": observation({"type": "number"}),
+        "reset_observation": observation({"type": ["number", "null"]}),
+        "state": State.model_json_schema(mode="serialization"),
+        "options": environment.options_type.model_json_schema(),
+    }
+
+
+def service_router(service: Service) -> APIRouter:
+    """Of the whole service."""
+    routes = APIRouter(tags=["operations"])
+    registry = CollectorRegistry()
+    registry.register(service.metrics)  # type: ignore[arg-type]
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+
+    @routes.get("/health")
+    async def health() -> dict[str, Any]:
+        facts = {name: dict(environment.health()) for name, environment in service.environments.items()}
+        degraded = any("degraded" in fact for fact in facts.values())
+        return {"status": "degraded" if degraded else "healthy", "environments": facts}
+
+    @routes.get("/ready")
+    async def ready(response: Response) -> dict[str, str]:
+        response.status_code = 200 if service.ready else 503
+        return {"status": "ready" if service.ready else "not ready"}
+
+    @routes.get("/metrics")
+    async def metrics() -> Response:
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    @routes.get("/list_environments")
+    async def list_environments() -> list[str]:
+        return list(service.environments)
+
+    return routes

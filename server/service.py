@@ -1,0 +1,69 @@
+"""One running service: its environments, sessions and counts, started and stopped together."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from rolloutgym.server.environments.registry import AnyEnvironment
+from rolloutgym.server.metrics import Metrics
+from rolloutgym.server.sessions import Limits, Sessions
+from rolloutgym.server.settings import Settings
+from rolloutgym.server.store import MemoryStore
+
+log = logging.getLogger(__name__)
+
+_STOP_S = 2.0
+"""How long the environments' pools may take to stop."""
+
+
+class Service:
+    def __init__(self, settings: Settings, environments: Mapping[str, AnyEnvironment]) -> None:
+        self.settings = settings
+        self.environments = dict(environments)
+        self.metrics = Metrics(self.environments)
+        self.sessions = Sessions(
+            self.environments.values(),
+            MemoryStore(),
+            Limits(settings.capacity, settings.idle_timeout_s, settings.step_timeout_s),
+            self.metrics,
+        )
+        self.started = False
+
+    @property
+    def default(self) -> AnyEnvironment:
+        """The environment at the root: the one that the settings name, or the first where that is not served."""
+        return self.environments.get(self.settings.default_env) or next(iter(self.environments.values()))
+
+    @property
+    def ready(self) -> bool:
+        return self.started and not self.sessions.draining
+
+    async def start(self) -> None:
+        """Start every environment. If one fails, those that were started are stopped again."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for environment in self.environments.values():
+                    group.create_task(environment.start())
+        except BaseException:
+            await self._stop_environments()
+            raise
+        await self.sessions.start()
+        self.started = True
+
+    async def drain(self) -> None:
+        await self.sessions.drain(self.settings.drain_s)
+
+    async def stop(self) -> None:
+        self.started = False
+        await self.sessions.stop()
+        await self._stop_environments()
+
+    async def _stop_environments(self) -> None:
+        stopping = [asyncio.create_task(environment.stop()) for environment in self.environments.values()]
+        done, late = await asyncio.wait(stopping, timeout=_STOP_S)
+        for task in late:
+            task.cancel()
+            log.error("an environment did not stop within %g s", _STOP_S)
+        for task in done:
+            if task.exception() is not None:
+                log.error("an environment failed to stop", exc_info=task.exception())

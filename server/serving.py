@@ -1,0 +1,94 @@
+"""Serving on a socket: uvicorn, and an end that comes soon after SIGTERM even if a step hangs.
+
+A live client is never dropped for being silent: WebSocket pings keep proxies from closing the connection, but no pong is
+waited for, since a client that generates for minutes answers none. A peer that has vanished is found by TCP itself.
+"""
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from rolloutgym.server.app import create_app
+from rolloutgym.server.service import Service
+from rolloutgym.server.settings import Settings
+
+_PING_INTERVAL_S = 20.0
+_CLOSE_S = 1
+"""What connections have to close, once requests have drained, seconds."""
+_LAST_RESORT_S = 4.0
+"""How long after draining the process is ended from a thread, if the event loop does not come to it."""
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which lets requests in flight finish, WebSocket messages too, before it closes connections."""
+
+    def __init__(self, config: uvicorn.Config, service: Service, on_listening: Callable[[], None] | None) -> None:
+        super().__init__(config)
+        self._service = service
+        self._on_listening = on_listening
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._on_listening is not None:
+            self._on_listening()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._service.drain()
+        await super().shutdown(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        last_resort = threading.Timer(self._service.settings.drain_s + _LAST_RESORT_S, os._exit, (1,))
+        last_resort.daemon = True
+        last_resort.start()
+
+
+def server_of(app: FastAPI, settings: Settings, on_listening: Callable[[], None] | None = None) -> Server:
+    config = uvicorn.Config(
+        app,
+        log_level=settings.log_level,
+        access_log=False,
+        server_header=False,
+        ws_max_size=settings.max_body_bytes,
+        ws_ping_interval=_PING_INTERVAL_S,
+        ws_ping_timeout=None,
+        # Messages are short and many: compressing them costs more than a step does.
+        ws_per_message_deflate=False,
+        timeout_graceful_shutdown=_CLOSE_S,
+    )
+    return Server(config, app.state.service, on_listening)
+
+
+def serve(settings: Settings, on_listening: Callable[[str], None] | None = None) -> None:
+    """Serve until SIGTERM or SIGINT; then exit with status 0. `on_listening` is told the address. `OSError` where it is
+    taken."""
+    app = create_app(settings)
+    with _listen(settings.host, settings.port) as listener:
+        host, port = listener.getsockname()[:2]
+        address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        server = server_of(app, settings, None if on_listening is None else lambda: on_listening(address))
+        # uvicorn raises the signal again when it has stopped.
+        signal.signal(signal.SIGTERM, _exit)
+        server.run(sockets=[listener])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _exit(_signal: int, _frame: FrameType | None) -> None:
+    raise SystemExit(0)

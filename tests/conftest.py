@@ -1,0 +1,270 @@
+"""Shared fixtures: a service in a thread, a service in a process, and an environment that does next to nothing."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import pytest
+from pydantic import Field, JsonValue
+
+from rolloutgym.models import Action, Info, Message, Observation, StopReason, TaskInfo, ToolSpec
+from rolloutgym.server.app import create_app
+from rolloutgym.server.environments.base import Environment, Episode, Options, Outcome
+from rolloutgym.server.environments.seeding import seeded_random
+from rolloutgym.server.environments.tasks import TaskSet
+from rolloutgym.server.errors import InvalidRequest
+from rolloutgym.server.serving import Server, server_of
+from rolloutgym.server.settings import Settings
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+# ---- an environment for tests of the service ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NoopTask:
+    id: str
+    split: str
+    secret: str = "the answer"
+
+    def info(self) -> TaskInfo:
+        return TaskInfo(id=self.id, split=self.split, tags={"size": len(self.id)})
+
+    def fingerprint(self) -> bytes:
+        return f"{self.id}/{self.secret}".encode()
+
+
+class NoopAction(Action):
+    add: float | None = None
+    """To the episode's total; also this step's reward."""
+    wait: str | None = None
+    """Wait until the test lets this name go on."""
+    fault: str | None = None
+    """Fail in this way."""
+    finish: bool | None = None
+
+
+class NoopObservation(Observation):
+    echoed: str = ""
+    total: float = 0.0
+    drawn: int = 0
+
+
+class NoopOptions(Options):
+    budget: Annotated[int, Field(ge=1)] = 1000
+    reset_fault: str | None = None
+
+
+@dataclass
+class NoopEnvironment(Environment[NoopTask, NoopOptions, NoopAction, NoopObservation]):
+    """Adds numbers. Its actions can wait for a test's word and fail in every way."""
+
+    name = "noop"
+    version = "1"
+    prompt_version = "1"
+    description = "Adds numbers"
+    action_type = NoopAction
+    observation_type = NoopObservation
+    options_type = NoopOptions
+    tasks = TaskSet([NoopTask(f"{split}-{i}", split) for split in ("train", "validation", "test") for i in range(5)])
+
+    gates: dict[str, asyncio.Event] = field(default_factory=dict)
+    waiting: list[str] = field(default_factory=list)
+    """Names that steps have begun to wait for."""
+    faults: dict[str, Callable[[], float]] = field(default_factory=dict)
+    """What `fault` does: raise, or return the reward."""
+    open: int = 0
+    """Live episodes."""
+    steps: int = 0
+    """Steps that ran, replayed ones too."""
+    running: bool = False
+
+    async def start(self) -> None:
+        self.running = True
+
+    async def stop(self) -> None:
+        self.running = False
+
+    def episode(self, task: NoopTask, seed: int, options: NoopOptions) -> "NoopEpisode":
+        return NoopEpisode(self, task, seed, options)
+
+    def tools(self) -> Sequence[ToolSpec]:
+        parameters = {"type": "object", "properties": {"add": {"type": "number"}}, "required": ["add"]}
+        return (ToolSpec.model_validate({"function": {"name": "add", "parameters": parameters}}),)
+
+    def reward_range(self) -> tuple[float, float]:
+        return (-1000.0, 1000.0)
+
+
+class NoopEpisode(Episode[NoopAction]):
+    def __init__(self, environment: NoopEnvironment, task: NoopTask, seed: int, options: NoopOptions) -> None:
+        self._environment = environment
+        self._task = task
+        self._options = options
+        self._random = seeded_random(seed, task.id)
+        self._total = 0.0
+        self._turn = 0
+        self._closed = False
+        environment.open += 1
+
+    async def reset(self) -> NoopObservation:
+        if self._options.reset_fault is not None:
+            self._environment.faults[self._options.reset_fault]()
+        return NoopObservation(
+            messages=(Message(role="system", content="Add."), Message(role="user", content=self._task.id)),
+            tools=tuple(self._environment.tools()),
+            info=Info(budget_remaining=self._options.budget),
+            drawn=self._random.randrange(1000),
+        )
+
+    async def step(self, action: NoopAction) -> Outcome:
+        self._environment.steps += 1
+        self._turn += 1
+        reward = action.add or 0.0
+        if action.wait is not None:
+            self._environment.waiting.append(action.wait)
+            await self._environment.gates[action.wait].wait()
+        if action.fault is not None:
+            reward = self._environment.faults[action.fault]()
+        self._total += reward
+        stop = StopReason.ANSWERED if action.finish else None
+        truncated = stop is None and self._turn >= self._options.budget
+        return self._outcome(action.text or "", reward, StopReason.BUDGET_EXHAUSTED if truncated else stop, truncated)
+
+    async def truncate(self, reason: StopReason) -> Outcome:
+        return self._outcome("", 0.0, reason, truncated=True)
+
+    def state(self) -> Mapping[str, JsonValue]:
+        return {"total": self._total}
+
+    def action_of_call(self, name: str, arguments: Mapping[str, JsonValue]) -> NoopAction:
+        if name != "add" or not isinstance(arguments.get("add"), int | float):
+            raise InvalidRequest("add takes a number")
+        return NoopAction.model_validate(arguments)
+
+    def tools(self) -> Sequence[ToolSpec]:
+        return self._environment.tools()
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._environment.open -= 1
+
+    def _outcome(self, echoed: str, reward: float, stop: StopReason | None, truncated: bool) -> Outcome:
+        info = Info(
+            terminated=stop is not None and not truncated,
+            truncated=truncated,
+            stop_reason=stop,
+            reward_components={"sum": reward} if abs(reward) < 1e300 else {},
+            turn=self._turn,
+            budget_remaining=self._options.budget - self._turn,
+        )
+        message = Message(role="user", content=f"total {self._total:g}")
+        drawn = self._random.randrange(1000)
+        observation = NoopObservation(messages=(message,), info=info, echoed=echoed, total=self._total, drawn=drawn)
+        return Outcome(observation, reward)
+
+
+@pytest.fixture
+def noop() -> NoopEnvironment:
+    return NoopEnvironment()
+
+
+# ---- services -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _serving(environments: Mapping[str, Any], **fields: Any) -> Iterator[str]:
+    listening = threading.Event()
+    settings = Settings(host="127.0.0.1", port=0, log_level="error", **{"drain_s": 1.0, **fields})
+    server: Server = server_of(create_app(settings, environments), settings, listening.set)
+    thread = threading.Thread(target=server.run, name="service")
+    thread.start()
+    try:
+        if not listening.wait(30):
+            raise RuntimeError("the service did not start")
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+@pytest.fixture
+def start_service() -> Iterator[Callable[..., str]]:
+    """`start_service(environments={"noop": …}, **settings)` serves objects of the test's own, with a real uvicorn in a
+    thread, until the test's end; the base URL is returned."""
+    with ExitStack() as stack:
+
+        def start(environments: Mapping[str, Any], **fields: Any) -> str:
+            return stack.enter_context(_serving(environments, **fields))
+
+        yield start
+
+
+@dataclass(frozen=True)
+class ServiceProcess:
+    url: str
+    process: "subprocess.Popen[str]"
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def stop(self) -> int:
+        """SIGTERM; the exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=15)
+
+
+@contextmanager
+def _process(**fields: str) -> Iterator[ServiceProcess]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ROLLOUTGYM_")}
+    environment |= {f"ROLLOUTGYM_{name.upper()}": value for name, value in fields.items()}
+    command = [sys.executable, "-m", "rolloutgym.cli", "serve", "--port", "0"]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        if not line.startswith("listening on "):
+            raise RuntimeError(f"the service did not start: {line!r}")
+        yield ServiceProcess(line.removeprefix("listening on ").strip(), process)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(timeout=15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        process.stdout.close()
+
+
+@pytest.fixture
+def service_process() -> Iterator[Callable[..., ServiceProcess]]:
+    """`service_process(sql_workers="1", …)` starts `rolloutgym serve` with these `ROLLOUTGYM_` variables."""
+    with ExitStack() as stack:
+
+        def start(**fields: str) -> ServiceProcess:
+            return stack.enter_context(_process(**fields))
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def service_url() -> Iterator[str]:
+    """One service with all environments and default settings, shared by all tests of a process."""
+    with _process() as service:
+        yield service.url
