@@ -1,29 +1,47 @@
-# Everything a developer or CI runs. Each target installs what it needs into .venv first.
+# Everything a developer or CI runs. Each target first installs what it needs: into .venv, or into the environment that
+# VENV names.
 PYTHON ?= python3
-VENV := .venv
+VENV ?= .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# What some tests need of the system, by command and Debian package. Without them those tests skip, and say so.
+SYSTEM_COMMANDS := redis-server nginx chromium
+SYSTEM_PACKAGES := redis-server nginx-light chromium
 
 .PHONY: demo test test-slow check format clean
 
 $(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "RolloutGym needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.server: pyproject.toml | $(BIN)/python
-	$(BIN)/pip install --quiet --editable '.[server]'
+	$(PIP) --editable '.[server]'
 	touch $@
 
 # torch first and exact: a later, looser requirement must not pull a second torch.
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
-	$(BIN)/pip install --quiet torch==2.13.0
-	$(BIN)/pip install --quiet --editable '.[server,redis,docker,train,tensorboard,dev]'
+	$(PIP) torch==2.13.0
+	$(PIP) --editable '.[server,redis,docker,train,tensorboard,dev]'
 	touch $@ $(VENV)/.server
+
+# Installed as root where apt is there; RUNLEVEL and SYSTEMD_OFFLINE keep the services from being started.
+$(VENV)/.system: | $(BIN)/python
+	@set -- $(SYSTEM_COMMANDS); for command; do command -v $$command >/dev/null && shift || break; done; \
+	if [ $$# = 0 ]; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 SYSTEMD_OFFLINE=1; \
+		{ apt-get update && apt-get install -y --no-install-recommends $(SYSTEM_PACKAGES); } >$@.log 2>&1 \
+			|| echo "apt-get could not install $(SYSTEM_PACKAGES) ($@.log); tests that need them are skipped"; \
+	else echo "not installed here: $$1, perhaps more of $(SYSTEM_PACKAGES); tests that need them are skipped"; fi
+	@touch $@
 
 # Type checkers cannot see through the editable install's import hook; this link shows them the package.
 .import-root/rolloutgym:
 	mkdir -p .import-root && ln -sfn .. .import-root/rolloutgym
 
 demo: $(VENV)/.server
-	$(BIN)/rolloutgym demo
+	$(BIN)/python -m rolloutgym.cli demo
 
 check: $(VENV)/.dev .import-root/rolloutgym
 	$(BIN)/ruff format --check .
@@ -35,11 +53,11 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: check
+test: check $(VENV)/.system
 	$(BIN)/pytest -q -n 2 --dist loadfile
 
-test-slow: $(VENV)/.dev
+test-slow: $(VENV)/.dev $(VENV)/.system
 	$(BIN)/pytest -q -m slow
 
 clean:
-	rm -rf $(VENV) .import-root build *.egg-info
+	rm -rf .venv .import-root build *.egg-info
