@@ -1,0 +1,51 @@
+"""Where a reply's reasoning ends and its visible text begins.
+
+Reasoning is one block at the start: opened by the model, or by the prompt (`prefilled`); without its closing tag all of
+the text is reasoning. A block that the prompt opened is recognised without the option too, by a closing tag that stands
+before any call.
+"""
+
+import re
+from typing import NamedTuple
+
+from rolloutgym.server.environments.toolcall.parsing.reply import ParseOptions
+from rolloutgym.server.environments.toolcall.parsing.values import skip_space
+
+TAGS = (
+    ("<think>", "</think>"),
+    ("[THINK]", "[/THINK]"),
+    ("◁think▷", "◁/think▷"),
+    ("<|channel>thought", "<channel|>"),
+)
+"""Opening and closing tags of the families."""
+
+
+class Reasoning(NamedTuple):
+    span: tuple[int, int] | None
+    """The text between the tags; null without reasoning."""
+    body: int
+    """Where the visible text begins."""
+    closed: bool = True
+
+
+def split_reasoning(text: str, options: ParseOptions, opening: re.Pattern[str]) -> Reasoning:
+    """`opening` finds the first mark of a call."""
+    start = skip_space(text, 0)
+    pairs = (options.think_tags,) if options.think_tags else TAGS
+    for opener, closer in pairs:
+        if text.startswith(opener, start):
+            return _closed_by(closer, text, start + len(opener))
+    if options.prefilled_think:
+        return _closed_by(pairs[0][1], text, start)
+    closer = pairs[0][1]
+    end = text.find(closer)
+    if end >= 0 and not opening.search(text, 0, end):
+        return _closed_by(closer, text, start)
+    return Reasoning(None, start)
+
+
+def _closed_by(closer: str, text: str, start: int) -> Reasoning:
+    end = text.find(closer, start)
+    if end < 0:
+        return Reasoning((start, len(text)), len(text), closed=False)
+    return Reasoning((start, end), end + len(closer))

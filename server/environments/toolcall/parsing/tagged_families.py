@@ -1,0 +1,160 @@
+"""Families that write each argument between tags of its own: Qwen3-Coder, GLM, DeepSeek's DSML.
+
+A value ends at the closing tag after which the format goes on, so a value may hold such a tag itself. Values are text
+without a type: the tool's schema gives them one. DSML marks strings, so it needs no schema.
+"""
+
+import re
+
+from pydantic import JsonValue
+
+from rolloutgym.server.environments.toolcall.parsing.blocks import Marks, read_blocks
+from rolloutgym.server.environments.toolcall.parsing.reply import Call, Found, ProblemCode, Schemas, Unreadable
+from rolloutgym.server.environments.toolcall.parsing.schema import coerce
+from rolloutgym.server.environments.toolcall.parsing.shapes import arguments_of, whole_value
+from rolloutgym.server.environments.toolcall.parsing.values import read_value, skip_space
+
+FUNCTION = Marks("<function=", "")
+DSML = Marks("<｜DSML｜invoke", "")
+
+# Possessive white space: each pattern passes over a text once.
+_XML_NAME = re.compile(r"<function=([^>\n]*+)>")
+_XML_PARAMETER = re.compile(r"\s*+<parameter=([^>\n]*+)>")
+_XML_VALUE_END = re.compile(
+    r"</parameter>\s*+(?=<parameter=|</function>\s*+(?:</tool_call>|<function=|<tool_call>|\Z))"
+)
+_XML_END = re.compile(r"\s*+</function>")
+_GLM_NAME = re.compile(r"[^\s<]++")
+_GLM_KEY = re.compile(r"\s*+<arg_key>([^<]*+)</arg_key>\s*+<arg_value>")
+_GLM_VALUE_END = re.compile(r"</arg_value>(?=\s*+(?:<arg_key>|</tool_call>))")
+_DSML_NAME = re.compile(r'<｜DSML｜invoke\s++name="([^"]*+)"\s*+>')
+_DSML_PARAMETER = re.compile(r'\s*+<｜DSML｜parameter\s++name="([^"]*+)"(?:\s++string="(true|false)")?+\s*+>')
+_DSML_VALUE_END = re.compile(r"</｜DSML｜parameter>(?=\s*+(?:<｜DSML｜parameter|</｜DSML｜invoke>))")
+_DSML_END = re.compile(r"\s*+</｜DSML｜invoke>")
+
+
+def read_functions(text: str, at: int, schemas: Schemas, found: Found) -> None:
+    """`<function=NAME>` without the `<tool_call>` around it: parameters in tags, or JSON arguments (Llama's own)."""
+    found.family = "qwen3_coder"
+    read_blocks(text, at, FUNCTION, _bare_function, schemas, found)
+
+
+def _bare_function(text: str, at: int, start: int, schemas: Schemas, found: Found) -> int:
+    return qwen3_coder_block(text, start, start, schemas, found)
+
+
+def qwen3_coder_block(text: str, at: int, start: int, schemas: Schemas, found: Found) -> int:
+    """`<function=NAME> <parameter=K>\\nVALUE\\n</parameter> … </function>`, one or more."""
+    while name := _XML_NAME.match(text, at):
+        arguments = _Arguments(name[1].strip(), start, schemas)
+        at = skip_space(text, name.end())
+        if text[at : at + 1] == "{":
+            at = arguments.take_json(text, at)
+        while parameter := _XML_PARAMETER.match(text, at):
+            end = _value_end(_XML_VALUE_END, text, parameter.end())
+            arguments.take_text(parameter[1].strip(), _without_line_ends(text[parameter.end() : end.start()]))
+            at = end.end()
+        closing = _XML_END.match(text, at)
+        if closing is None:
+            raise Unreadable(ProblemCode.INVALID_JSON, at)
+        found.calls.append(arguments.call((start, closing.end()), found))
+        at = closing.end()
+        following = skip_space(text, at)
+        if not text.startswith("<function=", following):
+            return at
+        at = following
+    raise Unreadable(ProblemCode.MISSING_NAME, at)
+
+
+def glm_block(text: str, at: int, start: int, schemas: Schemas, found: Found) -> int:
+    """`NAME <arg_key>K</arg_key> <arg_value>VALUE</arg_value> …`"""
+    name = _GLM_NAME.match(text, at)
+    if name is None:
+        raise Unreadable(ProblemCode.MISSING_NAME, at)
+    arguments = _Arguments(name[0], start, schemas)
+    at = name.end()
+    while key := _GLM_KEY.match(text, at):
+        end = _value_end(_GLM_VALUE_END, text, key.end())
+        arguments.take_text(key[1].strip(), text[key.end() : end.start()])
+        at = end.end()
+    found.calls.append(arguments.call((start, at), found))
+    return at
+
+
+def read_dsml(text: str, at: int, schemas: Schemas, found: Found) -> None:
+    found.family = "dsml"
+    read_blocks(text, at, DSML, _dsml_block, schemas, found)
+
+
+def _dsml_block(text: str, at: int, start: int, schemas: Schemas, found: Found) -> int:
+    """`<｜DSML｜invoke name="…"> <｜DSML｜parameter name="…" string="true|false">VALUE</｜DSML｜parameter> …`"""
+    name = _DSML_NAME.match(text, start)
+    if name is None:
+        raise Unreadable(ProblemCode.MISSING_NAME, at)
+    arguments = _Arguments(name[1], start, schemas)
+    at = name.end()
+    while parameter := _DSML_PARAMETER.match(text, at):
+        end = _value_end(_DSML_VALUE_END, text, parameter.end())
+        value = text[parameter.end() : end.start()]
+        if parameter[2] == "true":
+            arguments.take(parameter[1], value)
+        elif parameter[2] == "false":
+            arguments.take(parameter[1], whole_value(value, parameter.end()).value)
+        else:
+            arguments.take_text(parameter[1], value)
+        at = end.end()
+    closing = _DSML_END.match(text, at)
+    if closing is None:
+        raise Unreadable(ProblemCode.INVALID_JSON, at)
+    found.calls.append(arguments.call((start, closing.end()), found))
+    return closing.end()
+
+
+class _Arguments:
+    """One call's arguments as they come in."""
+
+    __slots__ = ("_misfits", "_name", "_schema", "_start", "_values")
+
+    def __init__(self, name: str, start: int, schemas: Schemas) -> None:
+        if not name:
+            raise Unreadable(ProblemCode.MISSING_NAME, start)
+        self._name = name
+        self._start = start
+        self._schema = schemas.get(name, {})
+        self._values: dict[str, JsonValue] = {}
+        self._misfits = 0
+
+    def take(self, key: str, value: JsonValue) -> None:
+        if key in self._values:
+            raise Unreadable(ProblemCode.DUPLICATE_KEY, self._start)
+        self._values[key] = value
+
+    def take_text(self, key: str, text: str) -> None:
+        value, fits = coerce(text, self._schema, key)
+        self._misfits += not fits
+        self.take(key, value)
+
+    def take_json(self, text: str, at: int) -> int:
+        value = read_value(text, at)
+        for key, item in arguments_of(value.value, at).items():
+            self.take(key, item)
+        return value.end
+
+    def call(self, span: tuple[int, int], found: Found) -> Call:
+        if self._misfits:
+            found.problem(ProblemCode.WRONG_TYPE, span[0])
+        return Call(self._name, self._values, "", span)
+
+
+def _value_end(pattern: re.Pattern[str], text: str, at: int) -> re.Match[str]:
+    """Where the value at `at` ends. Without an end the rest of the text is the value, cut off."""
+    end = pattern.search(text, at)
+    if end is None:
+        raise Unreadable(ProblemCode.TRUNCATED, len(text))
+    return end
+
+
+def _without_line_ends(value: str) -> str:
+    """Without the line break that the template puts on either side of a value."""
+    value = value.removeprefix("\r\n") if value.startswith("\r\n") else value.removeprefix("\n")
+    return value.removesuffix("\r\n") if value.endswith("\r\n") else value.removesuffix("\n")
