@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rolloutgym.server.environments.tasks import TaskSet
-from rolloutgym.server.environments.toolcall.importers import openai, sharegpt
+from rolloutgym.server.environments.toolcall.importers import bfcl, openai, sharegpt
 from rolloutgym.server.environments.toolcall.importers.conversation import (
     Split,
     Unplayable,
@@ -39,27 +39,21 @@ _SPLIT_NAMES: dict[str, Split] = {
 
 
 def load_items(path: Path | None) -> tuple[TaskSet[Item], tuple[ItemProblem, ...]]:
-    """The shipped items (`None`), or those of a JSONL file, or of all JSONL files of a folder.
+    """The shipped items (`None`), or those of a JSONL file, or of all JSONL files of a folder, or of BFCL.
 
-    Each row is an item of ours, a ShareGPT row (`conversations`) or an OpenAI row (`messages`). Returns the playable
-    items in file order and what was left out. `FileNotFoundError` without such a file; `ValueError` if nothing is left.
+    Each row of a file is an item of ours, a ShareGPT row (`conversations`) or an OpenAI row (`messages`). `bfcl` stands
+    for the installed BFCL package, `bfcl:multiple,parallel` for some of its categories. Returns the playable items in
+    file order and what was left out. `FileNotFoundError` without such a file; `ValueError` if no item is left.
     """
     items: dict[str, Item] = {}
     problems: list[ItemProblem] = []
-    for file in _files(path):
-        shared_tools = _shared_tools(file)
-        for number, line in _lines(file):
-            where = f"{file.stem}-{number}"
-            try:
-                row = _row(line)
-                where = str(row.get("id") or where)
-                item = _item(row, where, shared_tools)
-                if item.id in items:
-                    raise Unplayable("the id occurs twice")
-                items[item.id] = item
-            except (Unplayable, ValidationError) as error:
-                reason = first_fault(error) if isinstance(error, ValidationError) else str(error)
-                problems.append(ItemProblem(where, reason))
+    for loaded in _bfcl(path) or _from_files(path):
+        if isinstance(loaded, ItemProblem):
+            problems.append(loaded)
+        elif loaded.id in items:
+            problems.append(ItemProblem(loaded.id, "the id occurs twice"))
+        else:
+            items[loaded.id] = loaded
     if not items:
         raise ValueError(f"no playable dialogue in {path}" + (f": {problems[0].reason}" if problems else ""))
     return TaskSet(items.values()), tuple(problems)
@@ -74,6 +68,28 @@ def split_of(group: str, seed: int = 0) -> Split:
             return split
         drawn -= share
     raise AssertionError("the shares sum to 100")
+
+
+def _bfcl(path: Path | None) -> Iterator[Item | ItemProblem] | None:
+    name, _, categories = str(path).partition(":")
+    if name != "bfcl" or path is None or path.exists():
+        return None
+    return bfcl.read(tuple(filter(None, categories.split(","))))
+
+
+def _from_files(path: Path | None) -> Iterator[Item | ItemProblem]:
+    for file in _files(path):
+        shared_tools = _shared_tools(file)
+        for number, line in _lines(file):
+            id = f"{file.stem}-{number}"
+            try:
+                row = _row(line)
+                id = str(row.get("id") or id)
+                yield _item(row, id, shared_tools)
+            except Unplayable as error:
+                yield ItemProblem(id, str(error))
+            except ValidationError as error:
+                yield ItemProblem(id, first_fault(error))
 
 
 def _files(path: Path | None) -> Iterable[Path]:

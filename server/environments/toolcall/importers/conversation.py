@@ -163,8 +163,6 @@ def check_playable(item: Item) -> None:
     """`Unplayable` unless every turn can be played and no expected answer stands in what the model is shown."""
     _check_text(item)
     names = [tool.function.name for tool in (*item.tools, *item.later_tools)]
-    if not names:
-        raise Unplayable("there is no tool")
     if len(set(names)) != len(names):
         raise Unplayable("two tools have one name")
     if not item.history or item.history[-1].role not in ("user", "tool"):
