@@ -36,6 +36,11 @@ $(VENV)/.system: | $(BIN)/python
 	else echo "not installed here: $$1, perhaps more of $(SYSTEM_PACKAGES); tests that need them are skipped"; fi
 	@touch $@
 
+# BFCL's questions and back ends, for tests. What it requires beside is not wanted: it would bring a model zoo.
+$(VENV)/.bfcl: $(VENV)/.dev
+	$(PIP) --no-deps bfcl-eval==2026.3.23
+	touch $@
+
 # Type checkers cannot see through the editable install's import hook; this link shows them the package.
 .import-root/rolloutgym:
 	mkdir -p .import-root && ln -sfn .. .import-root/rolloutgym
@@ -53,10 +58,10 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: check $(VENV)/.system
+test: check $(VENV)/.system $(VENV)/.bfcl
 	$(BIN)/pytest -q -n 2 --dist loadfile
 
-test-slow: $(VENV)/.dev $(VENV)/.system
+test-slow: $(VENV)/.dev $(VENV)/.system $(VENV)/.bfcl
 	$(BIN)/pytest -q -m slow
 
 clean:
