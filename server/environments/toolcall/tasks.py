@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rolloutgym.server.environments.tasks import TaskSet
+from rolloutgym.server.environments.toolcall import backends
 from rolloutgym.server.environments.toolcall.importers import bfcl, openai, sharegpt
 from rolloutgym.server.environments.toolcall.importers.conversation import (
     Split,
@@ -131,6 +132,7 @@ def _item(row: dict[str, Any], id: str, shared_tools: Mapping[str, Any]) -> Item
     if "steps" in row:
         item = Item.model_validate({**row, "tools": list(_named_tools(row.get("tools", ()), shared_tools))})
         check_playable(item)
+        _check_backend(item)
         return item
     if "conversations" in row:
         conversation, tools = sharegpt.read_row(row)
@@ -148,6 +150,22 @@ def _item(row: dict[str, Any], id: str, shared_tools: Mapping[str, Any]) -> Item
         license=str(row.get("license") or ""),
         tags=_tags(row),
     )
+
+
+def _check_backend(item: Item) -> None:
+    """`Unplayable` unless the expected calls run on the item's back end and show all that must be shown."""
+    if item.backend is None:
+        return
+    try:
+        backend = backends.make(item.backend)
+    except ValueError as error:
+        raise Unplayable(str(error)) from None
+    shown = [turn.reply for turn in item.steps]
+    for call in (call for turn in item.steps for call in turn.calls):
+        shown.append(backends.answer_text(backend.call(call.name, call.arguments)))
+    for output in item.backend.required_outputs:
+        if not any(output in text for text in shown):
+            raise Unplayable(f"the expected calls do not bring {output!r} to light")
 
 
 def _named_tools(tools: Iterable[Any], shared: Mapping[str, Any]) -> Iterator[Any]:
