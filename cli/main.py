@@ -3,6 +3,7 @@
 import typer
 
 from rolloutgym.cli.demo import demo
+from rolloutgym.cli.evaluate import evaluate
 from rolloutgym.cli.play import play
 from rolloutgym.cli.serve import serve
 from rolloutgym.cli.tasks import tasks
@@ -21,6 +22,7 @@ app = typer.Typer(
 app.command()(serve)
 app.command()(demo)
 app.command()(play)
+app.command("eval")(evaluate)
 app.add_typer(tasks)
 
 

@@ -1,0 +1,273 @@
+"""Evaluation: figures, records, an endpoint, and the command."""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rolloutgym.models import Message, StopReason, ToolSpec
+from rolloutgym.training.evaluation import EpisodeRecord, EvaluationError, Run, open_records, read_records
+from rolloutgym.training.generators.base import Conversation, Turn
+from rolloutgym.training.generators.openai import EndpointError, OpenAIGenerator
+from rolloutgym.training.sampling import SamplingParams
+from rolloutgym.training.statistics import paired_difference, pass_at_k, solve_interval, wilson
+from rolloutgym.training.summaries import compare, summarise, summarise_groups
+
+# ---- statistics -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("attempts", "solved", "k", "expected"),
+    [
+        (1, 0, 1, 0.0),
+        (1, 1, 1, 1.0),
+        (4, 1, 1, 0.25),
+        (4, 1, 2, 0.5),
+        (4, 2, 2, 5 / 6),
+        (4, 1, 4, 1.0),
+        (10, 3, 5, 11 / 12),
+    ],
+)
+def test_pass_at_k(attempts: int, solved: int, k: int, expected: float) -> None:
+    assert pass_at_k(attempts, solved, k) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("attempts", "solved", "k"), [(2, 1, 3), (2, 3, 1), (2, 1, 0), (2, -1, 1)])
+def test_pass_at_k_is_refused_where_it_means_nothing(attempts: int, solved: int, k: int) -> None:
+    with pytest.raises(ValueError, match="not defined"):
+        pass_at_k(attempts, solved, k)
+
+
+def test_wilson_against_published_values() -> None:
+    # Newcombe 1998, table I: 81 of 263, 15 of 148, 0 of 20.
+    assert wilson(81 / 263, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
+    assert wilson(15 / 148, 148) == pytest.approx((0.0624, 0.1605), abs=5e-5)
+    assert wilson(0.0, 20) == pytest.approx((0.0, 0.1611), abs=5e-5)
+    assert wilson(0.5, 0) == (0.0, 1.0)
+
+
+def test_more_samples_of_the_same_tasks_are_not_more_tasks() -> None:
+    once = solve_interval([[True], [False]] * 10)
+    copied = solve_interval([[True] * 8, [False] * 8] * 10)
+    assert copied == pytest.approx(once)
+
+
+def test_attempts_that_vary_within_a_task_narrow_the_interval() -> None:
+    low, high = solve_interval([[True, False]] * 20)
+    alike_low, alike_high = solve_interval([[True, True], [False, False]] * 10)
+    assert high - low < alike_high - alike_low
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=1, max_size=5), max_size=12))
+def test_the_interval_holds_the_rate(tries: list[list[bool]]) -> None:
+    low, high = solve_interval(tries)
+    rate = sum(sum(one) / len(one) for one in tries) / len(tries) if tries else 0.0
+    assert 0 <= low <= rate + 1e-12
+    assert rate - 1e-12 <= high <= 1
+
+
+def test_a_paired_difference_is_narrow_where_runs_agree() -> None:
+    gap = paired_difference([0, 0, 1, 1], [0, 1, 1, 1])
+    assert (gap.tasks, gap.mean, gap.better, gap.worse) == (4, 0.25, 1, 0)
+    assert gap.interval == pytest.approx((0.25 - 0.49, 0.25 + 0.49), abs=1e-3)
+    assert math.isnan(paired_difference([], []).mean)
+
+
+# ---- records and summaries ------------------------------------------------------------------------------------------
+
+
+def record(
+    task: str, sample: int = 0, *, success: bool | None = True, fault: str | None = None, **fields: Any
+) -> EpisodeRecord:
+    values: dict[str, Any] = {
+        "task_id": task,
+        "sample": sample,
+        "seed": sample,
+        "tags": {"hardness": "easy"},
+        "episode_return": None if fault else float(bool(success)),
+        "success": None if fault else success,
+        "components": {} if fault else {"answer": float(bool(success))},
+        "stop_reason": None if fault else StopReason.ANSWERED,
+        "turns": 2,
+        "invalid_actions": 1,
+        "sampled_tokens": 10,
+        "fault": fault,
+        "transcript": [],
+    }
+    return EpisodeRecord(**(values | fields))
+
+
+RUN = Run(
+    environment="sql",
+    split="test",
+    model="m",
+    samples=2,
+    limit=None,
+    seed=0,
+    options={},
+    sampling={},
+    limits={},
+    versions={},
+)
+
+
+def test_a_summary_leaves_faults_out_and_counts_them() -> None:
+    records = [
+        record("a", 0),
+        record("a", 1, success=False, tags={"hardness": "hard"}, stop_reason=StopReason.MAX_TOKENS),
+        record("b", 0, success=False, sampled_tokens=40),
+        record("b", 1, success=False, components={"answer": 0.0, "steps": -0.5}),
+        record("c", 0, fault="sandbox_unavailable: gone"),
+    ]
+    summary = summarise(records)
+    assert (summary.tasks, summary.episodes, summary.faults) == (2, 4, 1)
+    assert summary.solve_rate == summary.mean_return == 0.25
+    assert summary.pass_at_k == {1: 0.25, 2: 0.5}
+    assert summary.components == {"answer": 0.25, "steps": -0.125}
+    assert summary.invalid_action_rate == 0.5
+    assert summary.stop_reasons == {"answered": 0.75, "max_tokens": 0.25}
+    assert (summary.turns, summary.sampled_tokens) == (2.0, 17.5)
+    groups = summarise_groups(records, "hardness")
+    assert {name: group.episodes for name, group in groups.items()} == {"easy": 3, "hard": 1}
+    assert summarise([]).pass_at_k == {}
+
+
+def test_runs_are_compared_task_by_task() -> None:
+    gap = compare([record("a"), record("b", success=False), record("c")], [record("a"), record("b"), record("d")])
+    assert (gap.tasks, gap.mean, gap.better, gap.worse) == (2, 0.5, 1, 0)
+
+
+def test_a_record_file_resumes_and_forgets_faults_and_half_lines(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "records.jsonl"
+    assert open_records(path, RUN) == {}
+    lines = [record("a"), record("b", fault="internal: no"), record("c")]
+    with path.open("a") as file:
+        file.write("".join(one.model_dump_json() + "\n" for one in lines) + '{"kind": "epis')
+    assert set(open_records(path, RUN)) == {("a", 0), ("c", 0)}
+    with path.open("a") as file:
+        file.write(record("b").model_dump_json() + "\n")
+    run, records = read_records(path)
+    assert run == RUN
+    assert {one.task_id: one.fault for one in records} == {"a": None, "b": None, "c": None}
+
+
+def test_a_record_file_of_another_run_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    open_records(path, RUN)
+    with pytest.raises(EvaluationError, match="model, samples differ"):
+        open_records(path, RUN.model_copy(update={"model": "other", "samples": 3}))
+    path.write_text("no\n")
+    with pytest.raises(EvaluationError, match="no record"):
+        open_records(path, RUN)
+
+
+# ---- the endpoint ---------------------------------------------------------------------------------------------------
+
+
+def endpoint(answer: Callable[[Mapping[str, Any]], httpx2.Response], **settings: Any) -> OpenAIGenerator:
+    """A generator whose endpoint answers each chat completion with `answer`."""
+
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path.endswith("/models"):
+            return httpx2.Response(200, json={"data": [{"id": "only"}]})
+        return answer(json.loads(request.content))
+
+    return OpenAIGenerator("http://model/v1", transport=httpx2.MockTransport(handle), **settings)
+
+
+def completion(content: str | None, finish: str = "stop", **message: Any) -> httpx2.Response:
+    choice = {"message": {"role": "assistant", "content": content, **message}, "finish_reason": finish}
+    return httpx2.Response(
+        200, json={"choices": [choice], "usage": {"prompt_tokens": 7, "completion_tokens": 3}, "object": "x"}
+    )
+
+
+def say(generator: OpenAIGenerator, budget: int = 50, tools: tuple[ToolSpec, ...] = ()) -> Turn:
+    batch = generator.begin([Conversation((Message(role="user", content="ask"),), tools)])
+    return batch.generate({0: budget})[0]
+
+
+def test_an_endpoint_is_asked_for_the_whole_conversation() -> None:
+    asked: list[Mapping[str, Any]] = []
+
+    def answer(body: Mapping[str, Any]) -> httpx2.Response:
+        asked.append(body)
+        return completion(f"turn {len(asked)}")
+
+    sampling = SamplingParams(temperature=0.5, top_p=0.9, top_k=5, min_p=0.1)
+    with endpoint(answer, sampling=sampling, extra_body={"seed": 3}) as generator:
+        batch = generator.begin([Conversation((Message(role="user", content="ask"),))])
+        first = batch.generate({0: 50})[0]
+        assert batch.reply(0, [Message(role="user", content="seen")], room=0)
+        batch.generate({0: 20})
+        assert (first.action, first.complete, first.tokens) == ("turn 1", True, 3)
+        assert (batch.used(0).completion, batch.trace(0)) == (6, None)
+    assert asked[0] == {
+        "model": "only", "max_tokens": 50, "temperature": 0.5, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "seed": 3,
+        "messages": [{"role": "user", "content": "ask"}],
+    }  # fmt: skip
+    assert [message["content"] for message in asked[1]["messages"]] == ["ask", "turn 1", "seen"]
+
+
+def test_tool_calls_become_a_structured_action() -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
+    tool = ToolSpec.model_validate({"function": {"name": "look"}})
+    with endpoint(lambda body: completion(None, "tool_calls", tool_calls=[call])) as generator:
+        turn = say(generator, tools=(tool,))
+    assert turn.action == {"tool_calls": [call]}
+    assert turn.message.tool_calls is not None
+    assert turn.complete
+
+
+@pytest.mark.parametrize(
+    ("content", "finish", "expected"),
+    [
+        ("think <code>1+1", "stop", "think <code>1+1</code>"),
+        ("<code>1</code> then <answer>2", "stop", "<code>1</code> then <answer>2</answer>"),
+        ("<code>1</code> done", "stop", "<code>1</code> done"),
+        ("<code>1+", "length", "<code>1+"),
+    ],
+)
+def test_the_stop_tag_that_endpoints_leave_out_is_put_back(content: str, finish: str, expected: str) -> None:
+    with endpoint(lambda body: completion(content, finish), stop_tags=["</code>", "</answer>"]) as generator:
+        turn = say(generator)
+    assert turn.action == expected
+    assert turn.complete == (finish == "stop")
+
+
+def test_a_full_context_ends_the_turn() -> None:
+    full = httpx2.Response(400, json={"error": {"message": "maximum context length is 10", "code": None}})
+    with endpoint(lambda body: full) as generator:
+        turn = say(generator)
+    assert (turn.complete, turn.context_full) == (False, True)
+
+
+def test_what_may_pass_is_tried_again() -> None:
+    answers = [
+        httpx2.Response(429, headers={"retry-after": "0.01"}),
+        httpx2.Response(503, headers={"retry-after": "0.01"}),
+        completion("at last"),
+    ]
+    with endpoint(lambda body: answers.pop(0)) as generator:
+        assert say(generator).action == "at last"
+
+
+@pytest.mark.parametrize(
+    ("response", "fatal", "says"),
+    [
+        (httpx2.Response(401, text="no key"), True, "401: no key"),
+        (httpx2.Response(503), False, "503"),
+        (httpx2.Response(200, text="<html>"), False, "no chat completion"),
+        (httpx2.Response(200, json={"choices": []}), False, "without a choice"),
+    ],
+)
+def test_what_does_not_pass_is_an_error(response: httpx2.Response, fatal: bool, says: str) -> None:
+    with endpoint(lambda body: response, retries=0) as generator, pytest.raises(EndpointError, match=says) as raised:
+        say(generator)
+    assert raised.value.fatal is fatal
