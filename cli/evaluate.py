@@ -180,9 +180,15 @@ def _report(run: "Run", records: "list[EpisodeRecord]", tag: str) -> None:
         table = Table(tag, "tasks", "episodes", "solve rate", "95 %", "mean return", "turns", "tokens")
         for name, group in groups.items():
             table.add_row(
-                printable(name), str(group.tasks), str(group.episodes), f"{group.solve_rate:.3f}",
-                _interval(group.interval), f"{group.mean_return:.3f}", f"{group.turns:.1f}", f"{group.sampled_tokens:.0f}",
-            )  # fmt: skip
+                printable(name),
+                str(group.tasks),
+                str(group.episodes),
+                f"{group.solve_rate:.3f}",
+                _interval(group.interval),
+                f"{group.mean_return:.3f}",
+                f"{group.turns:.1f}",
+                f"{group.sampled_tokens:.0f}",
+            )
         console.print(table)
 
 
@@ -214,9 +220,16 @@ def _comparison(run: "Run", records: "list[EpisodeRecord]", others: "list[tuple[
     for other_run, other_records in others:
         other, gap = summarise(other_records), compare(other_records, records)
         table.add_row(
-            printable(other_run.model), f"{other.solve_rate:.3f}", _interval(other.interval),
-            f"{other.mean_return:.3f}", f"{gap.mean:+.3f}", _interval(gap.interval), str(gap.tasks), str(gap.better), str(gap.worse),
-        )  # fmt: skip
+            printable(other_run.model),
+            f"{other.solve_rate:.3f}",
+            _interval(other.interval),
+            f"{other.mean_return:.3f}",
+            f"{gap.mean:+.3f}",
+            _interval(gap.interval),
+            str(gap.tasks),
+            str(gap.better),
+            str(gap.worse),
+        )
     return table
 
 
