@@ -23,6 +23,7 @@ from rolloutgym.server.environments.toolcall.importers.conversation import (
     check_playable,
     first_fault,
     strict_json,
+    tool_specs,
 )
 from rolloutgym.server.environments.toolcall.items import Item, ItemProblem
 
@@ -147,6 +148,7 @@ def _item(row: dict[str, Any], id: str, shared_tools: Mapping[str, Any]) -> Item
         group=group,
         split=_declared_split(row) or split_of(group),
         tools=tools,
+        later_tools=tool_specs(row.get("later_tools") or ()),
         license=str(row.get("license") or ""),
         tags=_tags(row),
     )
@@ -160,9 +162,9 @@ def _check_backend(item: Item) -> None:
         backend = backends.make(item.backend)
     except ValueError as error:
         raise Unplayable(str(error)) from None
-    shown = [turn.reply for turn in item.steps]
-    for call in (call for turn in item.steps for call in turn.calls):
-        shown.append(backends.answer_text(backend.call(call.name, call.arguments)))
+    calls = [call for turn in item.steps for call in turn.calls]
+    answers = [backends.answer_text(backend.call(call.name, call.arguments)) for call in calls]
+    shown = [*answers, *(turn.reply for turn in item.steps)]
     for output in item.backend.required_outputs:
         if not any(output in text for text in shown):
             raise Unplayable(f"the expected calls do not bring {output!r} to light")

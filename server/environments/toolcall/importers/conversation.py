@@ -100,6 +100,7 @@ def assemble(
     group: str,
     split: Split,
     tools: Sequence[ToolSpec],
+    later_tools: Sequence[ToolSpec] = (),
     license: str = "",
     tags: Mapping[str, str | int | float | bool] | None = None,
 ) -> Item:
@@ -116,7 +117,7 @@ def assemble(
     history, rest = messages[:judged_from], messages[judged_from:]
     starts = [i for i, m in enumerate(rest) if m.role == "assistant"]
     steps = [
-        _turn(rest[start], tuple(rest[start + 1 : end]), narration=scenario != "relevance")
+        _turn(rest[start], _named(rest[start + 1 : end], rest[start]), narration=scenario != "relevance")
         for start, end in zip(starts, [*starts[1:], len(rest)], strict=True)
     ]
     item = Item(
@@ -125,6 +126,7 @@ def assemble(
         split=split,
         license=license,
         tools=tuple(tools),
+        later_tools=tuple(later_tools),
         history=tuple(history),
         steps=tuple(steps),
         scenario=scenario,
@@ -132,6 +134,20 @@ def assemble(
     )
     check_playable(item)
     return item
+
+
+def _named(then: Sequence[Message], gold: Message) -> tuple[Message, ...]:
+    """What follows the gold, each response with the name of its tool: nameless ones answer the calls in their order."""
+    calls = gold.tool_calls or ()
+    if sum(message.role == "tool" for message in then) != len(calls):
+        return tuple(then)
+    names = iter(call.function.name for call in calls)
+    return tuple(
+        message.model_copy(update={"name": message.name or next_name})
+        if message.role == "tool" and (next_name := next(names))
+        else message
+        for message in then
+    )
 
 
 def _judged(message: Message, scenario: str) -> bool:

@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from rolloutgym.models import FunctionCall, Message, ToolCall, ToolSpec
-from rolloutgym.server.environments.toolcall.importers.conversation import Unplayable, role_of, strict_json, tool_specs
+from rolloutgym.server.environments.toolcall.importers.conversation import Unplayable, first_fault, role_of, tool_specs
+from rolloutgym.server.environments.toolcall.parsing import parse_structured
 
 
 def read_row(row: Mapping[str, Any]) -> tuple[list[Message], tuple[ToolSpec, ...]]:
@@ -28,29 +29,26 @@ def _message(said: object, called: dict[str, str]) -> Message:
         return Message(role=role, content=content, name=name if isinstance(name, str) else None)
     if role != "assistant":
         return Message(role=role, content=content)
-    calls: list[ToolCall] = []
-    listed = said.get("tool_calls") or ()
-    if not isinstance(listed, Sequence):
-        raise Unplayable("tool_calls are not a list")
+    calls = _calls(said)
+    called.update({call.id: call.function.name for call in calls})
+    reply = parse_structured(calls, content)
+    for problem in reply.problems:
+        if problem.broken_call:
+            raise Unplayable(f"the assistant's call cannot be read: {problem.code}")
+    read = tuple(ToolCall(function=FunctionCall(name=call.name, arguments=call.arguments)) for call in reply.calls)
+    return Message(role=role, content=content, tool_calls=read or None)
+
+
+def _calls(said: Mapping[str, Any]) -> list[ToolCall]:
+    calls = said.get("tool_calls") or ()
     if legacy := said.get("function_call"):
-        listed = [{"function": legacy}]
-    for call in listed:
-        calls.append(_call(call))
-        called[str(call.get("id"))] = calls[-1].function.name
-    return Message(role=role, content=content, tool_calls=tuple(calls) or None)
-
-
-def _call(call: object) -> ToolCall:
-    function = call.get("function") if isinstance(call, Mapping) else None
-    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-        raise Unplayable("a call has no function name")
-    arguments = function.get("arguments", {})
-    for _ in range(2):  # some logs encode the arguments twice
-        if isinstance(arguments, str):
-            arguments = strict_json(arguments or "{}")
-    if not isinstance(arguments, dict):
-        raise Unplayable("a call's arguments are not an object")
-    return ToolCall(function=FunctionCall(name=function["name"], arguments=arguments))
+        calls = [{"function": legacy}]
+    if not isinstance(calls, Sequence):
+        raise Unplayable("tool_calls are not a list")
+    try:
+        return [ToolCall.model_validate(call) for call in calls]
+    except ValidationError as error:
+        raise Unplayable(f"a call is not well formed: {first_fault(error)}") from None
 
 
 def _text(content: JsonValue) -> str:

@@ -6,18 +6,17 @@ The tools stand in a `tools` column (a list or its JSON text) or, without one, i
 
 import json
 import re
-from ast import literal_eval
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue
 
 from rolloutgym.models import FunctionCall, Message, ToolCall, ToolSpec
-from rolloutgym.server.environments.toolcall.importers.conversation import Unplayable, role_of, strict_json, tool_specs
+from rolloutgym.server.environments.toolcall.importers.conversation import Unplayable, role_of, tool_specs
 from rolloutgym.server.environments.toolcall.items import Item, Turn
+from rolloutgym.server.environments.toolcall.parsing import Schemas, parse
+from rolloutgym.server.environments.toolcall.scenarios import Role
 
-_OPEN = re.compile(r"<tool_call>\s*", re.IGNORECASE)
-_CLOSE = re.compile(r"\s*</tool_call>", re.IGNORECASE)
 _RESPONSE = re.compile(r"\s*<tool_response>\s*(.*?)\s*</tool_response>\s*", re.DOTALL | re.IGNORECASE)
 _TOOLS = re.compile(r"<tools>(.*?)</tools>", re.DOTALL | re.IGNORECASE)
 
@@ -30,73 +29,44 @@ def read_row(row: Mapping[str, Any]) -> tuple[list[Message], tuple[ToolSpec, ...
     spoken = row["conversations"]
     if not isinstance(spoken, Sequence) or isinstance(spoken, str):
         raise Unplayable("conversations are not a list")
-    conversation = [message for said in spoken for message in _messages(said)]
+    said = [_said(each) for each in spoken]
     tools = row.get("tools")
     if tools is None:
-        tools = [tool for m in conversation if m.role == "system" for tool in _tools_in(m.content)]
+        tools = [tool for role, text in said if role == "system" for tool in _tools_in(text)]
     specs = tool_specs(tools)
+    schemas = {spec.function.name: spec.function.parameters for spec in specs}  # for forms whose values are untyped
+    conversation = [message for role, text in said for message in _messages(role, text, schemas)]
     if conversation and conversation[0] == Message(role="system", content=system_text(specs)):
         del conversation[0]  # what `export_row` adds
     return conversation, specs
 
 
-def _messages(said: object) -> list[Message]:
-    if not isinstance(said, Mapping):
+def _said(message: object) -> tuple[Role, str]:
+    if not isinstance(message, Mapping):
         raise Unplayable("a message is not an object")
-    role, text = role_of(said.get("from")), said.get("value")
+    role, text = role_of(message.get("from")), message.get("value")
     if not isinstance(text, str):
         raise Unplayable("a message has no text")
+    return role, text
+
+
+def _messages(role: Role, text: str, schemas: Schemas) -> list[Message]:
     if role == "assistant":
-        content, calls = split_calls(text)
-        return [Message(role=role, content=content, tool_calls=calls or None)]
+        return [gold_message(text, schemas)]
     if role == "tool":
         return [Message(role=role, content=response, name=_response_name(response)) for response in _responses(text)]
     return [Message(role=role, content=text)]
 
 
-def split_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
-    """The assistant's text without its calls, and the calls. `Unplayable` on a call that is not well formed."""
-    kept: list[str] = []
-    calls: list[ToolCall] = []
-    position = 0
-    while opening := _OPEN.search(text, position):
-        kept.append(text[position : opening.start()])
-        value, end = _call_value(text, opening.end())
-        calls += [_tool_call(call) for call in (value if isinstance(value, list) else [value])]
-        position = end
-    kept.append(text[position:])
-    return "\n".join(part.strip() for part in kept if part.strip()), tuple(calls)
-
-
-def _call_value(text: str, start: int) -> tuple[Any, int]:
-    """The value at `start` and the position after its closing tag: by JSON's own end, so that a tag inside a string
-    closes nothing; else as a Python literal, which some data sets wrote instead."""
-    try:
-        _, end = json.JSONDecoder(strict=False).raw_decode(text, start)
-        if closing := _CLOSE.match(text, end):
-            return strict_json(text[start:end]), closing.end()
-    except (json.JSONDecodeError, RecursionError):
-        pass
-    closing = _CLOSE.search(text, start)
-    if closing is None:
-        raise Unplayable("a <tool_call> is not closed")
-    try:
-        return literal_eval(text[start : closing.start()]), closing.end()
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        raise Unplayable("a <tool_call> holds neither JSON nor a Python literal") from None
-
-
-def _tool_call(value: object) -> ToolCall:
-    if isinstance(value, Mapping) and isinstance(value.get("function"), Mapping):
-        value = value["function"]
-    if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
-        raise Unplayable("a call has no name")
-    arguments = value.get("arguments", value.get("parameters", {}))
-    if isinstance(arguments, str):
-        arguments = strict_json(arguments or "{}")
-    if not isinstance(arguments, dict):
-        raise Unplayable("a call's arguments are not an object")
-    return ToolCall(function=FunctionCall(name=value["name"], arguments=arguments))
+def gold_message(text: str, schemas: Schemas) -> Message:
+    """What the data set's assistant wrote, read by the parser that reads the models' replies."""
+    reply = parse(text, schemas)
+    for problem in reply.problems:
+        if problem.broken_call:
+            raise Unplayable(f"the assistant's call cannot be read: {problem.code} at position {problem.at}")
+    calls = tuple(ToolCall(function=FunctionCall(name=call.name, arguments=call.arguments)) for call in reply.calls)
+    content = reply.content if reply.reasoning is None else f"<think>{reply.reasoning}</think>\n{reply.content}"
+    return Message(role="assistant", content=content.strip(), tool_calls=calls or None)
 
 
 def _responses(text: str) -> list[str]:
@@ -110,12 +80,14 @@ def _responses(text: str) -> list[str]:
 
 
 def _response_name(response: str) -> str | None:
+    """The tool that answers, where the response says so: {"name": …, "content": …}."""
     try:
         value = json.loads(response)
     except (ValueError, RecursionError):
         return None
-    name = value.get("name") if isinstance(value, dict) else None
-    return name if isinstance(name, str) else None
+    if isinstance(value, dict) and "content" in value and isinstance(value.get("name"), str):
+        return str(value["name"])
+    return None
 
 
 def _tools_in(system: str) -> list[JsonValue]:
@@ -138,7 +110,8 @@ def _tools_in(system: str) -> list[JsonValue]:
 def export_row(item: Item) -> dict[str, Any]:
     """The item as a row that `read_row` reads back, with its id, group, split and licence.
 
-    What the form has no place for (argument rules, alternatives, back ends, late tools) is lost.
+    What the form has no place for is lost: argument rules, alternatives, back ends, and which of the turns without a
+    call are judged.
     """
     conversations = [{"from": _FROM[m.role], "value": m.content} for m in item.history]
     if item.history[0].role != "system":
@@ -154,6 +127,7 @@ def export_row(item: Item) -> dict[str, Any]:
         "scenario": item.scenario,
         "tags": item.tags,
         "tools": [tool.model_dump(mode="json") for tool in item.tools],
+        "later_tools": [tool.model_dump(mode="json") for tool in item.later_tools],
         "conversations": conversations,
     }
 
