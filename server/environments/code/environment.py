@@ -6,6 +6,7 @@ never counts as an answer.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import Field, JsonValue
@@ -39,10 +40,10 @@ class CodeOptions(Options):
     """Whether a fenced Python block runs where a reply has no `<code>` block."""
     max_output_chars: Annotated[int, Field(ge=100, le=60_000)] = 8_000
     """Output shown to the model, characters; longer output loses its middle."""
-    cpu_s: Annotated[float, Field(gt=0, le=60)] = 5.0
-    """Processor time of one run, seconds."""
-    memory_mb: Annotated[int, Field(ge=64, le=4096)] = 512
-    """Memory of the interpreter beyond its libraries, MiB."""
+    cpu_s: Annotated[float, Field(gt=0)] | None = None
+    """Processor time of one run, seconds, up to the service's limit; null is that limit."""
+    memory_mb: Annotated[int, Field(ge=64)] | None = None
+    """Memory of the interpreter beyond its libraries, MiB, up to the service's limit; null is that limit."""
 
 
 class CodeEpisode(Episode[CodeAction]):
@@ -207,8 +208,7 @@ class CodeEnvironment(Environment[CodeTask, CodeOptions, CodeAction, CodeObserva
         self.tasks = tasks
         self.sandbox = sandbox
         self._checker = AnswerChecker()
-        limits = self.limits(CodeOptions(cpu_s=20.0))
-        self._judge = Judge(sandbox, program_limits=limits, tests_limits=limits)
+        self._judge = Judge(sandbox, sandbox.config.limits)
 
     async def start(self) -> None:
         await self.sandbox.start()
@@ -221,8 +221,11 @@ class CodeEnvironment(Environment[CodeTask, CodeOptions, CodeAction, CodeObserva
         return CodeEpisode(self, task, seed, options)
 
     def limits(self, options: CodeOptions) -> Limits:
-        # Wall clock depends on the machine's load, so it is a backstop well beyond the processor time.
-        return Limits(cpu_s=options.cpu_s, wall_s=5.0 + 3 * options.cpu_s, memory=options.memory_mb * 2**20)
+        """The service's limits, lowered as the options ask. Wall clock depends on the machine's load, so it stays."""
+        limits = self.sandbox.config.limits
+        cpu_s = limits.cpu_s if options.cpu_s is None else min(options.cpu_s, limits.cpu_s)
+        memory = limits.memory if options.memory_mb is None else min(options.memory_mb * 2**20, limits.memory)
+        return replace(limits, cpu_s=cpu_s, memory=memory)
 
     async def grade(self, task: CodeTask, answer: str) -> float:
         """How right an answer is, in [0, 1]; 1 is right, less is wrong (the share of tests passed for a program)."""

@@ -44,10 +44,9 @@ class Verdict:
 class Judge:
     """Judges programs. The calls that a task's tests make are learnt once and kept."""
 
-    def __init__(self, sandbox: Sandbox, *, program_limits: Limits, tests_limits: Limits) -> None:
+    def __init__(self, sandbox: Sandbox, limits: Limits) -> None:
         self._sandbox = sandbox
-        self._program_limits = program_limits
-        self._tests_limits = tests_limits
+        self._limits = limits
         self._rehearsals: dict[HiddenTests, dict[str, Any]] = {}
 
     async def judge(self, program: str, tests: HiddenTests) -> Verdict:
@@ -55,7 +54,7 @@ class Judge:
         rehearsal = self._rehearsals.get(tests)
         if rehearsal is None:
             rehearsal = self._rehearsals[tests] = await self._rehearse(tests)
-        session = await self._sandbox.open_session(limits=self._program_limits)
+        session = await self._sandbox.open_session(limits=self._limits)
         try:
             started = await session.step(f"{tests.preamble}\n{program}")
             if started.status != "ok":
@@ -89,7 +88,7 @@ class Judge:
                 return Verdict(report["passed"], total, complete)
             answered = await player.perform([report["missing"]])
             if not answered:
-                break
+                return Verdict(report["passed"], total, complete=False)
             record = [*record[: report["position"]], _without_mutation(answered[0])]
         return Verdict(0, total, complete=False)
 
@@ -98,7 +97,7 @@ class Judge:
         mark = secrets.token_hex(16)
         run = f"__harness__.run_check(globals(), __candidate__, {mark!r})"
         code = "\n".join((HARNESS, setup, instrument(tests.source), run))
-        result = await self._sandbox.run(code, limits=self._tests_limits)
+        result = await self._sandbox.run(code, limits=self._limits)
         reports = _marked_lines(result, mark)
         return reports[-1] if reports else None
 
@@ -119,12 +118,14 @@ class _Player:
         self._session = session
         self._entry_point = entry_point
         self._ready = False
+        self._stopped = False
 
     async def perform(self, calls: list[harness.Call]) -> list[harness.Call]:
-        """What came of the calls, as far as the program got. Output is capped, so many calls may take several steps."""
+        """What came of the calls, as far as the program got: one that hangs or dies in a call makes no more. Output is
+        capped, so many calls may take several steps."""
         asked = [{"args": call["args"], "kwargs": call["kwargs"]} for call in calls]
         performed: list[harness.Call] = []
-        while len(performed) < len(asked):
+        while len(performed) < len(asked) and not self._stopped:
             mark = secrets.token_hex(16)
             rest = asked[len(performed) :]
             code = f"__harness__.perform_all({self._entry_point}, {json.dumps(rest)!r}, {mark!r})"
@@ -136,8 +137,7 @@ class _Player:
                 if _is_call(line)
             ]
             performed.extend(new)
-            if not new or (result.status != "ok" and not result.truncated_output):
-                break
+            self._stopped = not new or result.status != "ok"
         return performed
 
 
