@@ -9,6 +9,9 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from pydantic import ValidationError
 
+from rolloutgym.cli.service import READY
+from rolloutgym.cli.terminal import console
+
 
 def serve(**flags: Any) -> None:
     """Run the service. Every flag can also be given as an environment variable.
@@ -16,14 +19,25 @@ def serve(**flags: Any) -> None:
     With --port 0 a free port is taken. Once the service takes requests it prints one line:
     listening on http://HOST:PORT
     """
-    from rolloutgym.server.app import run
+    from rolloutgym.server import serving
     from rolloutgym.server.settings import Settings
 
     try:
         settings = Settings(**{name: value for name, value in flags.items() if value is not None})
     except ValidationError as error:
         sys.exit(f"rolloutgym serve: {complaint(error)}")
-    run(settings)
+    try:
+        serving.serve(settings, _announce)
+    except (OSError, ValueError) as error:
+        # A port that is taken, a data set that is missing or malformed.
+        if settings.log_level == "debug":
+            raise
+        sys.exit(f"rolloutgym serve: {error}")
+
+
+def _announce(address: str) -> None:
+    console.print(f"{READY}{address}", markup=False, soft_wrap=True)
+    console.file.flush()
 
 
 def complaint(error: ValidationError) -> str:
@@ -45,7 +59,7 @@ def _flags_of_settings(command: Callable[..., None]) -> None:
         kind = bool if field.annotation is bool else str
         option = typer.Option(
             f"--{name.replace('_', '-')}",
-            metavar=None if kind is bool else _metavar(field.annotation),
+            metavar=None if kind is bool else metavar(field.annotation),
             envvar=f"ROLLOUTGYM_{name.upper()}",
             help=field.description,
             show_default=_shown(field.default),
@@ -59,12 +73,12 @@ def _flags_of_settings(command: Callable[..., None]) -> None:
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
 
 
-def _metavar(annotation: object) -> str:
+def metavar(annotation: object) -> str:
     """What a value looks like, for `--help`."""
     if get_origin(annotation) is Literal:
         return "|".join(get_args(annotation))
     if get_origin(annotation) is tuple:
-        return f"{_metavar(get_args(annotation)[0])},…"
+        return f"{metavar(get_args(annotation)[0])},…"
     kinds = {int: "INTEGER", float: "NUMBER", Path: "PATH"}
     return next((name for kind, name in kinds.items() if kind in (annotation, *get_args(annotation))), "TEXT")
 

@@ -214,6 +214,14 @@ def start_service() -> Iterator[Callable[..., str]]:
         yield start
 
 
+@pytest.fixture(scope="module")
+def shared_noop() -> Iterator[tuple[NoopEnvironment, str]]:
+    """An environment and its service's base URL, for all tests of a module."""
+    environment = NoopEnvironment()
+    with _serving({"noop": environment}) as url:
+        yield environment, url
+
+
 @dataclass(frozen=True)
 class ServiceProcess:
     url: str
