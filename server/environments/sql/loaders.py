@@ -42,7 +42,7 @@ class _Record(BaseModel):
     hardness: str = Field(default="", validation_alias=AliasChoices("hardness", "difficulty"))
     shape: str | None = None
     n_rows: int | None = Field(default=None, ge=0)
-    n_cols: int | None = Field(default=None, ge=1)
+    n_cols: int | None = Field(default=None, ge=0)
 
     @field_validator("evidence", "hardness", mode="before")
     @classmethod

@@ -21,7 +21,7 @@ from rolloutgym.server.environments.sql.questions import SqlTask
 
 SplitBy = Literal["official", "database", "hash"]
 Order = Literal["file", "curriculum"]
-Shape = Literal["scalar", "row", "list", "table"]
+Shape = Literal["empty", "scalar", "row", "list", "table"]
 Range = tuple[int, int]
 """Least and greatest, both included."""
 
@@ -91,6 +91,8 @@ def form_of(sql: str) -> Form:
 
 def shape_of(task: SqlTask) -> Shape:
     rows, columns = int(task.tags["n_rows"]), int(task.tags["n_cols"])
+    if rows == 0:
+        return "empty"
     if rows == 1:
         return "scalar" if columns == 1 else "row"
     return "list" if columns == 1 else "table"
