@@ -145,6 +145,8 @@ def table_name(argument: str) -> str:
 def _without_thought(text: str) -> str:
     """The text outside think blocks. One that never ends runs to the end; one that never began began before the text
     (templates that open it in the prompt)."""
+    if "<" not in text:
+        return text
     kept: list[str] = []
     depth, last = 0, 0
     for tag in _THINK.finditer(text):
@@ -166,7 +168,7 @@ def _without_thought(text: str) -> str:
 def _lines(text: str) -> Iterator[tuple[int, SqlVerb, str]]:
     """Position, verb and argument of every action line; the argument is empty where it is missing."""
     open_line: re.Match[str] | None = None
-    fences = [match.span() for match in _FENCE.finditer(text)]
+    fences = [match.span() for match in _FENCE.finditer(text)] if "```" in text or "~~~" in text else []
     fence = 0
     fenced_until = 0
     for line in _LINE.finditer(text):
@@ -215,7 +217,7 @@ def _begins_action(text: str, line: re.Match[str], *, inside_sql: bool) -> bool:
 def _argument(text: str, line: re.Match[str], end: int) -> str:
     """An action's argument: from its keyword to `end`, without fences and marks."""
     raw = text[line.end() : end]
-    fence = _FENCE.search(raw)
+    fence = _FENCE.search(raw) if "```" in raw or "~~~" in raw else None
     if fence is not None and not raw[: fence.start()].strip():
         closing = _FENCE.search(raw, fence.end())
         return raw[fence.end() : closing.start() if closing else len(raw)].strip()
@@ -238,6 +240,8 @@ def _argument(text: str, line: re.Match[str], end: int) -> str:
 
 def _calls(text: str) -> Iterator[tuple[int, Command]]:
     """End and command of every JSON action or tool call, in order."""
+    if "{" not in text:
+        return
     decoder = json.JSONDecoder(strict=False)  # models write line breaks inside JSON texts
     position = tries = 0
     while tries < _JSON_TRIES and (start := _JSON_START.search(text, position)):

@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, TypeAlias
@@ -66,23 +67,22 @@ def multiset_f1(rows: Sequence[Row], gold: Gold) -> float:
     """
     if gold.empty or not rows:
         return 0.0
+    if rows == gold.rows:
+        return 1.0
     best = 0
-    given: dict[Row, int] = {}
-    for row in map(rounded, rows):
-        given[row] = given.get(row, 0) + 1
+    given = Counter(map(rounded, rows) if gold.has_reals else rows)
     for groups in gold.counters:
-        left = given if len(groups) == 1 else dict(given)
+        left = given if len(groups) == 1 else given.copy()
         overlap = 0
         for counter, take in groups:
             found = 0
-            for row, count in counter.items():
-                if (held := left.get(row)) is not None:
-                    used = min(held, count, take - found)
-                    found += used
-                    if left is not given:
-                        left[row] = held - used
-                    if found == take:
-                        break
+            for row in counter.keys() & left.keys():
+                used = min(left[row], counter[row], take - found)
+                found += used
+                if left is not given:
+                    left[row] -= used
+                if found == take:
+                    break
             overlap += found
         best = max(best, overlap)
     return 2 * best / (len(rows) + len(gold.rows))

@@ -254,9 +254,11 @@ class Database:
         self, action: int, first: str | None, second: str | None, _database: str | None, _trigger: str | None
     ) -> int:
         if action == sqlite3.SQLITE_READ:
-            table = (first or "").lower()
+            assert first is not None
+            assert second is not None
+            table = first.lower()
             if not table.startswith("sqlite_"):
-                self._read.add((table, (second or "").lower()))
+                self._read.add((table, second.lower()))
                 return sqlite3.SQLITE_OK
             self._denied = f"{table} is hidden: DESCRIBE shows a table's columns"
         elif action == sqlite3.SQLITE_FUNCTION and (second or "").lower() in DENIED_FUNCTIONS:
@@ -348,21 +350,29 @@ def _fetch(cursor: sqlite3.Cursor, cap: int, max_bytes: int) -> tuple[list[Row],
     """Rows up to the caps, a few at a time, so that what lies beyond them is never held."""
     rows: list[Row] = []
     size = 0
-    while chunk := cursor.fetchmany(min(_CHUNK_ROWS, cap + 1 - len(rows))):
-        size += sum([len(cell) for row in chunk for cell in row if isinstance(cell, str | bytes)])
+    while True:
+        asked = min(_CHUNK_ROWS, cap + 1 - len(rows))
+        chunk = cursor.fetchmany(asked)
+        size += _text_size(chunk)
         if size > max_bytes:
             return _within(rows, chunk, max_bytes), True
-        rows.extend(chunk)
+        rows += chunk
         if len(rows) > cap:
             return rows[:cap], True
-    return rows, False
+        if len(chunk) < asked:
+            return rows, False
 
 
 def _within(rows: list[Row], chunk: list[Row], max_bytes: int) -> list[Row]:
-    left = max_bytes - sum([len(cell) for row in rows for cell in row if isinstance(cell, str | bytes)])
+    left = max_bytes - _text_size(rows)
     for row in chunk:
-        left -= sum([len(cell) for cell in row if isinstance(cell, str | bytes)])
+        left -= _text_size([row])
         if left < 0:
             break
         rows.append(row)
     return rows
+
+
+def _text_size(rows: list[Row]) -> int:
+    """Length of all texts and blobs; only they can be large."""
+    return sum([len(cell) for row in rows for cell in row if isinstance(cell, (str, bytes))])

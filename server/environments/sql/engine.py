@@ -1,11 +1,10 @@
 """Everything that touches a database, as synchronous calls with plain results: what a worker process does.
 
-An engine keeps databases open and golds computed, the least recently used ones let go. A gold never leaves it: what
+An engine keeps databases open and golds computed, up to a number, and lets the oldest go. A gold never leaves it: what
 goes out is text for the model, a verdict, and a query's potential.
 """
 
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -77,8 +76,8 @@ class Engine:
     """Guarded databases and golds of one process. Not for several threads."""
 
     def __init__(self, limits: Limits) -> None:
-        self._databases: _Recent[Path, Database] = _Recent(MAX_DATABASES, Database.close)
-        self._golds: _Recent[tuple[Path, str], _Goal] = _Recent(MAX_GOLDS)
+        self._databases: _Kept[Path, Database] = _Kept(MAX_DATABASES, Database.close)
+        self._golds: _Kept[tuple[Path, str], _Goal] = _Kept(MAX_GOLDS)
         self._copies = Copies()
         self._limits = limits
 
@@ -194,22 +193,20 @@ class _Goal:
         )
 
 
-class _Recent(Generic[Key, Value]):
-    """The `size` values used last."""
+class _Kept(Generic[Key, Value]):
+    """The `size` values that were made last."""
 
     def __init__(self, size: int, discard: Callable[[Value], None] | None = None) -> None:
         self._size = size
         self._discard = discard
-        self._values: OrderedDict[Key, Value] = OrderedDict()
+        self._values: dict[Key, Value] = {}
 
     def get(self, key: Key, make: Callable[[], Value]) -> Value:
-        if key in self._values:
-            self._values.move_to_end(key)
-            return self._values[key]
-        value = make()
-        self._values[key] = value
-        if len(self._values) > self._size:
-            self._drop()
+        value = self._values.get(key)
+        if value is None:
+            value = self._values[key] = make()
+            if len(self._values) > self._size:
+                self._drop()
         return value
 
     def clear(self) -> None:
@@ -217,7 +214,7 @@ class _Recent(Generic[Key, Value]):
             self._drop()
 
     def _drop(self) -> None:
-        _, value = self._values.popitem(last=False)
+        value = self._values.pop(next(iter(self._values)))
         if self._discard is not None:
             self._discard(value)
 

@@ -61,6 +61,7 @@ class SqlEnvironment(Environment[SqlTask, SqlOptions, SqlAction, SqlObservation]
     def details(self) -> Mapping[str, Any]:
         return {
             "isolation": "process" if self._workers else "none",
+            "workers": self._workers,
             "limits": asdict(self._limits),
             "clock": NOW,
             "denied_functions": sorted(DENIED_FUNCTIONS),

@@ -34,9 +34,9 @@ _ANSWERED = "The answer was recorded."
 _OUT_OF_STEPS = "No steps are left: the episode ended without an answer."
 _NOT_RUN = "Not run: only one call a step is."
 
-_SQL_TOKEN = re.compile(
-    r"""(?P<kept>'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\[[^\]]*\])|(?P<gap>(?:\s|--[^\n]*|/\*.*?(?:\*/|\Z))+)""",
-    re.DOTALL,
+_QUOTED_OR_COMMENT = re.compile(
+    # The closing quotes are optional, so that one that is missing is looked for only once.
+    r"""('[^']*'?|"[^"]*"?|`[^`]*`?|\[[^\]]*\]?)|--[^\n]*|/\*(?:[^*]|\*(?!/))*+(?:\*/)?"""
 )
 
 
@@ -237,11 +237,6 @@ def _reply(action: SqlAction, command: Command | Invalid, text: str) -> tuple[Me
 
 def _normalised(sql: str) -> str:
     """SQL without what makes no difference: case outside quotes, comments, white space, a last semicolon."""
-    parts: list[str] = []
-    last = 0
-    for token in _SQL_TOKEN.finditer(sql):
-        parts.append(sql[last : token.start()].lower())
-        parts.append(token["kept"] or " ")
-        last = token.end()
-    parts.append(sql[last:].lower())
-    return "".join(parts).strip(" ;")
+    parts = _QUOTED_OR_COMMENT.split(sql)
+    parts[::2] = [" ".join(part.lower().split()) for part in parts[::2]]
+    return " ".join([part for part in parts if part]).strip(" ;")

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rolloutgym.server.environments.sql.database import Cell, QueryResult, Row, Table
+from rolloutgym.server.environments.sql.database import Cell, QueryResult, Table
 
 COUNT_CAP = 1_000
 """Rows up to which a result is counted."""
@@ -27,23 +27,30 @@ class Caps:
 
 def show_result(result: QueryResult, caps: Caps) -> str:
     """Column names, rows with ` | ` between cells, and a closing line with the number of rows and of what was cut."""
-    width = len(result.columns)
-    rows = result.rows[: min(caps.rows, max(caps.cells // width, 1))]
+    cap = caps.cell_characters
+    rows = result.rows[: min(caps.rows, max(caps.cells // len(result.columns), 1))]
     cut = 0
-    lines = [" | ".join([_shorten(name, caps.cell_characters) for name in result.columns])]
+    lines = [_line(result.columns, cap)[0]]
     size = _size(lines[0])
     for row in rows:
-        cells = [_show(cell) for cell in row]
-        if max(map(len, cells)) > caps.cell_characters:
-            cut += sum([len(cell) > caps.cell_characters for cell in cells])
-            cells = [_shorten(cell, caps.cell_characters) for cell in cells]
-        line = " | ".join(cells)
+        line, cells_cut = _line(row, cap)
         size += 1 + _size(line)
         if size > caps.bytes:
             break
+        cut += cells_cut
         lines.append(line)
     lines.append(_closing(len(lines) - 1, result, cut, caps))
     return "\n".join(lines)
+
+
+def _line(row: Sequence[Cell], cap: int) -> tuple[str, int]:
+    """A row as shown, and how many of its cells were cut."""
+    cells = [cell if cell.__class__ is str else _spell(cell) for cell in row]
+    line = " | ".join(cells)
+    if len(line) <= cap and line.isprintable():  # so that no cell is too long or holds a control character
+        return line, 0
+    shown = [_shorten(cell, cap) for cell in cells]
+    return " | ".join(shown), sum([len(cell) > cap for cell in shown])
 
 
 def _closing(shown: int, result: QueryResult, cut: int, caps: Caps) -> str:
@@ -59,25 +66,22 @@ def _closing(shown: int, result: QueryResult, cut: int, caps: Caps) -> str:
     return f"({text})"
 
 
-def _show(cell: Cell) -> str:
+def _spell(cell: Cell) -> str:
     if cell is None:
         return "NULL"
-    if isinstance(cell, str):
-        if _CONTROL.search(cell):
-            return _CONTROL.sub(_escape, cell)
-        return cell
-    if isinstance(cell, bytes):
-        return f"X'{cell.hex().upper()}'"
-    return repr(cell)
+    return f"X'{cell.hex().upper()}'" if isinstance(cell, bytes) else str(cell)
+
+
+def _shorten(text: str, cap: int) -> str:
+    """At most `cap` characters, with control characters escaped, and a mark where it was cut."""
+    if len(text) > 2 * cap:
+        text = text[: 2 * cap]
+    text = _CONTROL.sub(_escape, text)
+    return text if len(text) <= cap else text[:cap] + "…"
 
 
 def _escape(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode("ascii")
-
-
-def _shorten(text: str, cap: int) -> str:
-    text = _CONTROL.sub(_escape, text) if _CONTROL.search(text) else text
-    return text if len(text) <= cap else text[:cap] + "…"
 
 
 def _size(text: str) -> int:
@@ -129,7 +133,3 @@ def suggestion(name: str, names: Iterable[str]) -> str:
     by_lower = {candidate.lower(): candidate for candidate in names}
     near = difflib.get_close_matches(name[:_MAX_NAME].lower(), by_lower, n=1)
     return f" Did you mean {by_lower[near[0]]}?" if near else ""
-
-
-def show_rows(columns: Sequence[str], rows: Sequence[Row], caps: Caps) -> str:
-    return show_result(QueryResult(tuple(columns), tuple(rows), False, frozenset()), caps)

@@ -58,8 +58,12 @@ class Gold:
         return not self.rows
 
     @cached_property
+    def has_reals(self) -> bool:
+        return any(isinstance(cell, float) for row in self.rows for cell in row)
+
+    @cached_property
     def counters(self) -> tuple[tuple[tuple["Counter[Row]", int], ...], ...]:
-        """For each accepted result and each of its groups: rows with rounded reals, and how many of them count."""
+        """For each accepted result and each of its groups: rows, with reals rounded, and how many of them count."""
         return tuple(
             tuple((Counter(map(rounded, group.rows)), group.take) for group in expected) for expected in self.accepted
         )

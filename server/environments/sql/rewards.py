@@ -60,7 +60,9 @@ class Ending(NamedTuple):
 class Target:
     """What of the gold query and its result the potential looks at, beside the rows."""
 
+    all_read: Columns
     read: Columns
+    """Without the bare mention of a table of which a column is read too."""
     counted: frozenset[str]
     """Tables that the gold query reads no column of: any reading of them is the right one."""
     tables: frozenset[str]
@@ -73,6 +75,7 @@ class Target:
     def of(cls, read: Columns, *, width: int, height: int) -> "Target":
         needed = _essential(read)
         return cls(
+            all_read=read,
             read=needed,
             counted=frozenset(table for table, column in needed if not column),
             tables=frozenset(table for table, _ in needed),
@@ -96,7 +99,11 @@ def potential(target: Target, *, rows_f1: float, read: Columns, width: int, heig
 
 def columns_f1(target: Target, read: Columns) -> float:
     """F1 of the columns read against those the gold query reads: to read everything is not to read the right ones."""
-    found = {(table, "") if table in target.counted else (table, column) for table, column in _essential(read)}
+    if read == target.all_read:
+        return 1.0
+    found = _essential(read)
+    if target.counted:
+        found = {(table, "") if table in target.counted else (table, column) for table, column in found}
     return 2 * len(target.read & found) / (len(target.read) + len(found))
 
 
