@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from rolloutgym.cli.local import build, read_settings
 from rolloutgym.cli.terminal import components, console, printable
 
 if TYPE_CHECKING:
@@ -22,12 +23,10 @@ def demo(
     from rolloutgym.cli.playing import oracle, play_episode
     from rolloutgym.cli.service import own_service
     from rolloutgym.client import Client
-    from rolloutgym.server.environments.registry import build_environments
-    from rolloutgym.server.settings import Settings
 
-    settings = Settings()
+    settings = read_settings()
     api_key = settings.api_key.get_secret_value() if settings.api_key else None
-    local = build_environments(settings)
+    local = build(settings)
     with own_service() as url, Client(url, api_key=api_key) as client:
         console.print(f"service at {url}: {', '.join(client.list_environments())}")
         played = [

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
-from pydantic import ValidationError
 
+from rolloutgym.cli.local import read_settings
 from rolloutgym.cli.service import READY
 from rolloutgym.cli.terminal import console
 
@@ -19,35 +19,21 @@ def serve(**flags: Any) -> None:
     With --port 0 a free port is taken. Once the service takes requests it prints one line:
     listening on http://HOST:PORT
     """
-    from rolloutgym.server import serving
-    from rolloutgym.server.settings import Settings
+    from rolloutgym.server import app
 
+    settings = read_settings({name: value for name, value in flags.items() if value is not None})
     try:
-        settings = Settings(**{name: value for name, value in flags.items() if value is not None})
-    except ValidationError as error:
-        sys.exit(f"rolloutgym serve: {complaint(error)}")
-    try:
-        serving.serve(settings, _announce)
+        app.run(settings, _announce)
     except (OSError, ValueError) as error:
         # A port that is taken, a data set that is missing or malformed.
         if settings.log_level == "debug":
             raise
-        sys.exit(f"rolloutgym serve: {error}")
+        sys.exit(f"rolloutgym: {error}")
 
 
 def _announce(address: str) -> None:
     console.print(f"{READY}{address}", markup=False, soft_wrap=True)
     console.file.flush()
-
-
-def complaint(error: ValidationError) -> str:
-    """What is wrong with the settings, in one line, in the words that the user typed."""
-    parts: list[str] = []
-    for detail in error.errors(include_url=False, include_input=False):
-        field = str(detail["loc"][0]) if detail["loc"] else ""
-        name = f"--{field.replace('_', '-')} (ROLLOUTGYM_{field.upper()}): " if field else ""
-        parts.append(f"{name}{detail['msg']}")
-    return "; ".join(parts)
 
 
 def _flags_of_settings(command: Callable[..., None]) -> None:
