@@ -170,11 +170,13 @@ async def test_every_shipped_program_passes_its_tests_and_a_broken_one_does_not(
 
 
 def _broken(program: str, entry_point: str) -> str:
-    """The program, but its third call and those after it give something else."""
+    """The program, but a little wrong: every result is off by one element, letter, or unit."""
     return (
-        f"{program}\n\n_inner, _calls = {entry_point}, [0]\n"
-        f"def {entry_point}(*args, **kwargs):\n    _calls[0] += 1\n    result = _inner(*args, **kwargs)\n"
-        "    return result if _calls[0] < 2 else (not result) if isinstance(result, bool) else 'wrong'\n"
+        f"{program}\n\n_inner = {entry_point}\n"
+        f"def {entry_point}(*args, **kwargs):\n    result = _inner(*args, **kwargs)\n"
+        "    if isinstance(result, bool):\n        return not result\n"
+        "    if isinstance(result, (int, float)):\n        return result + 1\n"
+        "    return result + type(result)('x') if isinstance(result, (str, list)) else [result]\n"
     )
 
 

@@ -64,8 +64,7 @@ class Judge:
             await session.close()
 
     async def _rehearse(self, tests: HiddenTests) -> dict[str, Any]:
-        setup = f"{tests.preamble}\n{tests.reference}\n__candidate__ = __harness__.Candidate('[]', {tests.entry_point})"
-        report = await self._run_tests(tests, setup)
+        report = await self._run_tests(tests, f"__candidate__ = __harness__.Candidate('[]', {tests.entry_point})")
         if report is None or report["error"] or report["passed"] != report["total"]:
             raise Internal("the tests of this task fail with their own reference solution")
         if not report["total"]:
@@ -96,7 +95,8 @@ class Judge:
         """The report of one run in a fresh process; None where it did not come to an end."""
         mark = secrets.token_hex(16)
         run = f"__harness__.run_check(globals(), __candidate__, {mark!r})"
-        code = "\n".join((HARNESS, setup, instrument(tests.source), run))
+        # The reference stays at hand: tests may compare with it by name.
+        code = "\n".join((HARNESS, tests.preamble, tests.reference, setup, instrument(tests.source), run))
         result = await self._sandbox.run(code, limits=self._limits)
         reports = _marked_lines(result, mark)
         return reports[-1] if reports else None

@@ -20,7 +20,7 @@ class HiddenTests:
     reference: str
     """A program that passes: the canonical solution, whole."""
     preamble: str = ""
-    """Imports that the program may rely on; run before it."""
+    """Imports and helpers that the task gives; run before the program, and before the tests."""
 
 
 @dataclass(frozen=True, slots=True)
