@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
@@ -86,8 +87,8 @@ def _from_files(path: Path | None) -> Iterator[Item | ItemProblem]:
             id = f"{file.stem}-{number}"
             try:
                 row = _row(line)
-                id = str(row.get("id") or id)
-                yield _item(row, id, shared_tools)
+                id = str(row.get("id") or id)  # for the report, should the row be refused
+                yield read_row(row, id, shared_tools)
             except Unplayable as error:
                 yield ItemProblem(id, str(error))
             except ValidationError as error:
@@ -129,7 +130,10 @@ def _row(line: str) -> dict[str, Any]:
     return row
 
 
-def _item(row: dict[str, Any], id: str, shared_tools: Mapping[str, Any]) -> Item:
+def read_row(row: Mapping[str, Any], id: str, shared_tools: Mapping[str, Any] = MappingProxyType({})) -> Item:
+    """The item of a row in any of the three forms; `id` is for rows that have none. `Unplayable` or pydantic's
+    `ValidationError` if it cannot be played."""
+    id = str(row.get("id") or id)
     if "steps" in row:
         item = Item.model_validate({**row, "tools": list(_named_tools(row.get("tools", ()), shared_tools))})
         check_playable(item)
@@ -170,7 +174,9 @@ def _check_backend(item: Item) -> None:
             raise Unplayable(f"the expected calls do not bring {output!r} to light")
 
 
-def _named_tools(tools: Iterable[Any], shared: Mapping[str, Any]) -> Iterator[Any]:
+def _named_tools(tools: object, shared: Mapping[str, Any]) -> Iterator[Any]:
+    if not isinstance(tools, list):
+        raise Unplayable("tools are not a list")
     for tool in tools:
         if not isinstance(tool, str):
             yield tool

@@ -1,0 +1,177 @@
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolloutgym.server.environments.toolcall.items import Item
+from rolloutgym.server.environments.toolcall.tasks import load_items, split_of
+
+APIBANK = Path(__file__).parents[2] / "shared" / "data" / "toolcall" / "apibank.jsonl"
+needs_apibank = pytest.mark.skipif(not APIBANK.is_file(), reason="needs ../shared/data/toolcall")
+
+TOOL = {"type": "function", "function": {"name": "clock"}}
+GOOD = {
+    "id": "good",
+    "tools": [TOOL],
+    "conversations": [
+        {"from": "human", "value": "What time is it?\u2028Tell me."},
+        {"from": "gpt", "value": '<tool_call>{"name": "clock", "arguments": {}}</tool_call>'},
+    ],
+}
+CALL = {"name": "clock", "arguments": {}}
+NATIVE = {
+    "id": "native",
+    "group": "g",
+    "split": "test",
+    "tools": [TOOL],
+    "history": [{"role": "user", "content": "Now?"}],
+    "steps": [{"expect": "calls", "calls": [CALL]}],
+    "scenario": "single",
+}
+
+
+def native(id: str, **turn: Any) -> dict[str, Any]:
+    """A row of our own form with one turn like this."""
+    return {**NATIVE, "id": id, "steps": [{"expect": "calls", "calls": [CALL], **turn}]}
+
+
+def write(path: Path, *rows: Any) -> Path:
+    lines = [row if isinstance(row, str) else json.dumps(row, ensure_ascii=False) for row in rows]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def every(path: Path | None) -> Iterator[Item]:
+    tasks, _ = load_items(path)
+    return (item for split in tasks.splits() for item in tasks.of_split(split))
+
+
+# ---- files ----------------------------------------------------------------------------------------------------------
+
+
+def test_bad_rows_are_reported_and_the_rest_is_served(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "rows.jsonl",
+        GOOD,
+        "",
+        "{broken",
+        "[1]",
+        '{"id": "nan", "x": NaN}',
+        GOOD,
+        {**GOOD, "id": "no-tool", "tools": []},
+        {"id": "nothing"},
+        native("native", expect="calls", calls=[]),
+        {**NATIVE, "id": "typo", "stepss": 1},
+        native("narrates-calls", narration=True),
+        native("leak", then=[{"role": "assistant", "content": "x"}]),
+        native("rule", calls=[{**CALL, "arguments": {"z": 1}, "rules": {"z": {"kind": "regex", "pattern": "("}}}]),
+        native("lost-rule", calls=[{**CALL, "rules": {"z": {"kind": "ignore"}}}]),
+        {**NATIVE, "id": "no-end", "backend": {"name": "moon"}},
+        NATIVE,
+    )
+    tasks, problems = load_items(path)
+    assert [item.id for split in tasks.splits() for item in tasks.of_split(split)] == ["good", "native"]
+    reasons = {problem.id: problem.reason for problem in problems}
+    assert reasons.pop("rows-3").startswith("not JSON")
+    assert reasons.pop("rows-4") == "the line is not an object"
+    assert reasons == {
+        "rows-5": "NaN is not JSON",  # before its id could be read
+        "good": "the id occurs twice",
+        "no-tool": "turn 0 calls 'clock', which is not among the tools",
+        "nothing": "the row has neither steps, conversations nor messages",
+        "native": "turn 0 expects calls with 0 calls",
+        "typo": "stepss: Extra inputs are not permitted",
+        "narrates-calls": "turn 0 is narration but expects calls",
+        "leak": "turn 0 is followed by an assistant message",
+        "lost-rule": "turn 0 has a rule for 'z', which 'clock' is not given",
+        "rule": "turn 0 has a rule that is no regular expression: missing ), unterminated subpattern at position 0",
+        "no-end": "there is no back end 'moon'",
+    }
+
+
+def test_a_folder_is_all_its_files(tmp_path: Path) -> None:
+    write(tmp_path / "b.jsonl", {**GOOD, "id": "b"})
+    write(tmp_path / "a.jsonl", {**GOOD, "id": "a"})
+    write(tmp_path / "notes.txt", "nothing")
+    tasks, problems = load_items(tmp_path)
+    assert [item.id for item in every(tmp_path)] == ["a", "b"]
+    assert (len(tasks), problems) == (2, ())
+
+
+def test_rows_may_name_shared_tools(tmp_path: Path) -> None:
+    write(tmp_path / "tools.json", json.dumps([TOOL]))
+    path = write(tmp_path / "rows.jsonl", {**NATIVE, "tools": ["clock"]}, {**NATIVE, "id": "x", "tools": ["moon"]})
+    tasks, problems = load_items(path)
+    assert [tool.function.name for tool in tasks.get("native").tools] == ["clock"]
+    assert [problem.reason for problem in problems] == ["tool 'moon' is not in tools.json"]
+
+
+def test_back_end_must_show_what_is_required(tmp_path: Path) -> None:
+    item = next(item for item in every(None) if item.id.startswith("all-my-balances"))
+    assert item.backend is not None
+    impossible = item.model_copy(update={"backend": item.backend.model_copy(update={"required_outputs": ("7 moons",)})})
+    with pytest.raises(ValueError, match="do not bring '7 moons' to light"):
+        load_items(write(tmp_path / "rows.jsonl", impossible.model_dump(mode="json")))
+
+
+@pytest.mark.parametrize("name", ["absent.jsonl", "absent"])
+def test_missing_file(tmp_path: Path, name: str) -> None:
+    with pytest.raises(FileNotFoundError, match=name):
+        load_items(tmp_path / name)
+
+
+def test_empty_folder_and_file_without_playable_rows(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="jsonl"):
+        load_items(tmp_path)
+    with pytest.raises(ValueError, match="no playable dialogue"):
+        load_items(write(tmp_path / "rows.jsonl", "{}"))
+
+
+# ---- splits ---------------------------------------------------------------------------------------------------------
+
+
+def test_split_is_a_fixed_draw_by_group() -> None:
+    counts = Counter(split_of(f"group {number}") for number in range(5000))
+    assert 0.77 < counts["train"] / 5000 < 0.83
+    assert 0.08 < counts["validation"] / 5000 < 0.12
+    assert [split_of("a"), split_of("b"), split_of("c")] == ["train", "train", "validation"]  # on every machine
+    assert len({split_of("some group", seed) for seed in range(50)}) == 3
+
+
+# ---- real dialogues -------------------------------------------------------------------------------------------------
+
+
+@needs_apibank
+def test_every_real_dialogue_is_playable() -> None:
+    tasks, problems = load_items(APIBANK)
+    assert (len(tasks), problems) == (261, ())
+    assert Counter(item.scenario for item in every(APIBANK)) == {"multiturn": 131, "multistep": 45, "single": 85}
+    assert all(count > 0 for count in Counter(item.split for item in every(APIBANK)).values())
+
+
+@needs_apibank
+def test_real_dialogues_keep_their_golds_and_leak_none() -> None:
+    rows = {row["id"]: row for row in map(json.loads, APIBANK.read_text(encoding="utf-8").split("\n")[:-1])}
+    for item in every(APIBANK):
+        row = rows[item.id]
+        assert item.scenario == row["scenario"]
+        expected = [calls for calls in row["expected_calls_by_turn"] if calls]
+        judged = [turn for turn in item.steps if turn.expect == "calls"]
+        assert [[{"name": c.name, "arguments": c.arguments} for c in turn.calls] for turn in judged] == expected
+        shown = [*item.history, *(message for turn in item.steps for message in turn.then)]
+        assert not any(message.tool_calls for message in shown)
+        assert not any("<tool_call>" in message.content for message in shown if message.role != "system")
+        assert not any(message.role == "assistant" for turn in item.steps for message in turn.then)
+        assert item.history[-1].role == "user"
+
+
+@needs_apibank
+def test_real_dialogues_split_by_group() -> None:
+    sides: dict[str, set[str]] = {}
+    for item in every(APIBANK):
+        sides.setdefault(item.group, set()).add(item.split)
+    assert len(sides) < 261
+    assert all(len(splits) == 1 for splits in sides.values())
