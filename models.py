@@ -13,6 +13,8 @@ EnvironmentName = Literal["sql", "toolcall", "code"]
 
 EpisodeId = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[\w.:\-]+$")]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
+StepNumber = Annotated[int, Field(ge=0)]
+TimeoutSeconds = Annotated[float, Field(gt=0, le=3600)]
 
 
 class Request(BaseModel):
@@ -122,7 +124,7 @@ class Observation(Answer):
     """To append to the conversation before the model speaks again."""
     tools: tuple[ToolSpec, ...] = ()
     """At reset: the tools the model may be shown. Empty afterwards."""
-    info: Info = Info()
+    info: Info = Field(default_factory=Info)
 
 
 # ---- actions --------------------------------------------------------------------------------------------------------
@@ -194,8 +196,48 @@ class ToolCallAction(Action):
     """Assistant text beside the calls."""
 
 
+class ParsedCall(Answer):
+    """A call as the service read it."""
+
+    name: str
+    arguments: dict[str, JsonValue]
+    id: str = ""
+
+
+class ParseProblem(Answer):
+    """What was wrong with a reply's form."""
+
+    code: str
+    """Such as `invalid_json`, `duplicate_key`, `truncated`, `think_missing`."""
+    at: int
+    """Character position in the text."""
+
+
+class CallDifference(Answer):
+    """A call beside the expected call that it answers for."""
+
+    call: int | None
+    """Position in `calls`; null for an expected call that nothing answers for."""
+    expected: int | None
+    """Position among the turn's expected calls; null for a call too many."""
+    matched: bool
+    similarity: FiniteFloat
+    """In [0, 1]."""
+    arguments: dict[str, Literal["equal", "different", "wrong_type", "missing", "extra"]] = Field(default_factory=dict)
+
+
+class ToolCallInfo(Info):
+    calls: tuple[ParsedCall, ...] = ()
+    differences: tuple[CallDifference, ...] = ()
+    problems: tuple[ParseProblem, ...] = ()
+    turn_score: FiniteFloat | None = None
+    """What the preset gives this turn, before the episode weighs it."""
+    few_shot_task_id: str | None = None
+    """At reset: whence the example in the prompt comes."""
+
+
 class ToolCallObservation(Observation):
-    pass
+    info: ToolCallInfo = Field(default_factory=ToolCallInfo)
 
 
 # -- code
@@ -235,9 +277,10 @@ class ResetRequest(Request):
 class StepRequest(Request):
     episode_id: EpisodeId
     action: dict[str, JsonValue]
-    step: Annotated[int, Field(ge=0)] | None = None
+    step: StepNumber | None = None
     """The number of this step from 0; makes a retry safe."""
-    timeout_s: Annotated[float, Field(gt=0, le=3600)] | None = None
+    timeout_s: TimeoutSeconds | None = None
+    """Sooner than the service's own step deadline."""
     request_id: str | None = None
 
 
@@ -246,7 +289,7 @@ class TruncateRequest(Request):
 
     episode_id: EpisodeId
     reason: TruncationReason
-    step: Annotated[int, Field(ge=0)] | None = None
+    step: StepNumber | None = None
 
 
 class StepResult(Answer, Generic[ObservationT]):

@@ -3,18 +3,21 @@
 An unknown `ROLLOUTGYM_` variable is an error, so that a misspelt limit does not silently stay at its default.
 """
 
+import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from rolloutgym.models import EnvironmentName
 
+_PREFIX = "ROLLOUTGYM_"
+
 
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
-        env_prefix="ROLLOUTGYM_", extra="forbid", frozen=True, use_attribute_docstrings=True, env_ignore_empty=True
+        env_prefix=_PREFIX, extra="forbid", frozen=True, use_attribute_docstrings=True, env_ignore_empty=True
     )
 
     # -- service
@@ -71,6 +74,8 @@ class Settings(BaseSettings):
     # -- toolcall
     toolcall_data: Path | None = None
     """A JSONL file or folder of dialogues; null serves the shipped tasks."""
+    toolcall_skip: Path | None = None
+    """A text file of tasks to leave out, one a line: task ids or first user messages."""
 
     # -- code
     code_data: str | None = None
@@ -95,6 +100,18 @@ class Settings(BaseSettings):
     """Open interpreters at once; the longest idle one gives way."""
     sandbox_idle_s: Annotated[float, Field(gt=0)] = 1800.0
     """An interpreter without a run for this long is closed, seconds."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _know_all_variables(cls, values: dict[str, Any]) -> dict[str, Any]:
+        unknown = sorted(
+            name
+            for name in os.environ
+            if name.upper().startswith(_PREFIX) and name.upper().removeprefix(_PREFIX).lower() not in cls.model_fields
+        )
+        if unknown:
+            raise ValueError(f"unknown variable {', '.join(unknown)}")
+        return values
 
     @field_validator("environments", "allowed_origins", "sql_databases", "sql_hardness", mode="before")
     @classmethod

@@ -81,7 +81,9 @@ def normalize(text: str, strings: Strings) -> str:
 def equal(a: JsonValue, b: JsonValue, strings: Strings = "exact") -> bool:
     """JSON equality by type; arrays in order, objects in any."""
     if isinstance(a, str):
-        return isinstance(b, str) and (a == b or (strings != "exact" and normalize(a, strings) == normalize(b, strings)))
+        return isinstance(b, str) and (
+            a == b or (strings != "exact" and normalize(a, strings) == normalize(b, strings))
+        )
     if isinstance(a, bool) or isinstance(b, bool) or a is None or b is None:
         return a is b
     if isinstance(a, int | float):
@@ -90,10 +92,7 @@ def equal(a: JsonValue, b: JsonValue, strings: Strings = "exact") -> bool:
         return isinstance(b, list) and len(a) == len(b) and all(map(equal, a, b, [strings] * len(a)))
     if not isinstance(b, dict) or a.keys() != b.keys():
         return False
-    for key, value in a.items():
-        if not equal(value, b[key], strings):
-            return False
-    return True
+    return all(equal(value, b[key], strings) for key, value in a.items())
 
 
 def contains(given: JsonValue, expected: JsonValue, strings: Strings = "exact") -> bool:
@@ -270,9 +269,7 @@ def _json_type(value: JsonValue) -> type:
     return float if type(value) is int else type(value)
 
 
-def _without_defaults(
-    arguments: Mapping[str, JsonValue], schema: Mapping[str, JsonValue]
-) -> dict[str, JsonValue]:
+def _without_defaults(arguments: Mapping[str, JsonValue], schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         return dict(arguments)

@@ -1,6 +1,7 @@
 """gpt-oss's harmony: a reply is several messages, each with a channel and perhaps a recipient.
 
-    <|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{…}<|call|>
+    <|channel|>analysis<|message|>…<|end|>
+    <|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{…}<|call|>
 
 The analysis channel is reasoning. A message to a recipient is a call; its JSON ends where JSON ends. The last end token
 may be missing, since it is the stop token.

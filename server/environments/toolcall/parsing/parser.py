@@ -1,8 +1,8 @@
 """The one parser, for training and for evaluation: text or structured calls to a `Reply`.
 
 Reasoning is split off first and only the rest is scanned. The first mark found tells the family, which then reads the
-rest of the text. Text without a mark holds calls only if all of it is calls (bare JSON, a pythonic list): what stands in
-prose does not count. Never raises, never evaluates, never changes the text; time is linear in its length.
+rest of the text. Text without a mark holds calls only if all of it is calls (bare JSON, a pythonic list): what stands
+in prose does not count. Never raises, never evaluates, never changes the text; time is linear in its length.
 """
 
 import re
@@ -77,8 +77,8 @@ _FAMILY_OPENINGS = {
 _BARE_JSON = re.compile(r"""(?:\[\s*+)?+\{\s*+["'](?:name|arguments|parameters|function|type|id)["']\s*+:""")
 _BARE_PYTHONIC = re.compile(r"\[\s*+[^\W\d][\w.\-]*+\s*+\(")
 _STOP_TOKENS = (
-    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "</s>", "<｜end▁of▁sentence｜>", "<end_of_turn>", "<turn|>",
-    "<|user|>", "<|observation|>",
+    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "</s>", "<｜end▁of▁sentence｜>", "<end_of_turn>",
+    "<turn|>", "<|user|>", "<|observation|>",
 )  # fmt: skip
 _SECTION_MARKS = re.compile(
     r"<｜tool▁calls▁(?:begin|end)｜>|</?｜DSML｜(?:function|tool)_calls>|<\|tool_calls_section_(?:begin|end)\|>"
@@ -138,7 +138,7 @@ def parse_structured(tool_calls: Iterable[ToolCall], content: str, options: Pars
             if not call.function.name:
                 raise Unreadable(ProblemCode.MISSING_NAME, 0)
         except Unreadable as error:
-            found.problem(error.code, 0)
+            found.problems.append(Problem(error.code, 0, call.id))
         else:
             found.calls.append(Call(call.function.name, arguments, call.id))
     if size > MAX_CHARS:

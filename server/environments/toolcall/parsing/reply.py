@@ -86,6 +86,8 @@ class Problem(NamedTuple):
     code: ProblemCode
     at: int
     """Character position in the text."""
+    id: str = ""
+    """The id that the model gave to a broken call."""
 
     @property
     def broken_call(self) -> bool:

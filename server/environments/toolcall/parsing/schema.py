@@ -16,8 +16,10 @@ from rolloutgym.server.environments.toolcall.parsing.shapes import whole_value
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 _ORDER = ("null", "boolean", "integer", "number", "object", "array")
 """Types by how little text fits them; a string is what is left."""
+_PYTHON_TYPES: dict[str, tuple[type, ...]] = {"number": (int, float), "object": (dict,), "array": (list,)}
 _ALIASES = {
-    "int": "integer", "float": "number", "bool": "boolean", "str": "string", "dict": "object", "list": "array", "tuple": "array",
+    "int": "integer", "float": "number", "bool": "boolean", "str": "string", "dict": "object", "list": "array",
+    "tuple": "array",
 }  # fmt: skip
 """Names of types that data sets write instead of JSON Schema's."""
 
@@ -30,10 +32,10 @@ class Coerced(NamedTuple):
 def coerce(text: str, schema: Mapping[str, JsonValue], argument: str) -> Coerced:
     """The value of `text` for this argument of a tool with the argument schema `schema`."""
     properties = schema.get("properties")
-    declared = properties.get(argument) if isinstance(properties, Mapping) else None
-    if not isinstance(declared, Mapping):
+    found = properties.get(argument) if isinstance(properties, Mapping) else None
+    if not isinstance(found, Mapping):
         return Coerced(text)  # not an argument of the tool: no type to give it
-    declared = _resolve(declared, schema)
+    declared = _resolve(found, schema)
     if _in_enum(text, declared):
         return Coerced(text)
     types = _types(declared, schema)
@@ -60,8 +62,7 @@ def _as_type(text: str, type_: str) -> Coerced | None:
         return None
     if type_ == "integer":
         return Coerced(value) if isinstance(value, int | float) and value == int(value) else None
-    wanted: type | tuple[type, ...] = {"number": (int, float), "object": dict, "array": list}[type_]
-    return Coerced(value) if isinstance(value, wanted) else None
+    return Coerced(value) if isinstance(value, _PYTHON_TYPES[type_]) else None
 
 
 def _any_value(text: str) -> JsonValue:

@@ -142,7 +142,8 @@ _ESCAPE = re.compile(
     re.DOTALL,
 )
 _ONE_CHARACTER = {
-    "\n": "", "\\": "\\", "'": "'", '"': '"', "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
+    "\n": "", "\\": "\\", "'": "'", '"': '"',
+    "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
 }  # fmt: skip
 _NUMBER = re.compile(r"[+-]?(?:\d+(?P<fraction>\.\d*)?|(?P<point>\.\d+))(?P<exponent>[eE][+-]?\d+)?(?![\w.])", re.ASCII)
 _NAME = re.compile(r"[^\W\d]\w*")

@@ -1,0 +1,152 @@
+"""What both kinds of episode share: the prompt, reading a reply, and what the trainer is told about it.
+
+A matched episode holds each reply against the turn that the data set expects; an executed one runs the calls and looks
+at the state that they leave.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+
+from pydantic import JsonValue
+
+from rolloutgym.models import (
+    CallDifference,
+    FunctionCall,
+    Message,
+    ParsedCall,
+    ParseProblem,
+    StopReason,
+    ToolCall,
+    ToolCallAction,
+    ToolCallInfo,
+    ToolCallObservation,
+    ToolSpec,
+)
+from rolloutgym.server.environments.base import Episode, Outcome
+from rolloutgym.server.environments.toolcall import prompts
+from rolloutgym.server.environments.toolcall.items import Item
+from rolloutgym.server.environments.toolcall.matching import Pair
+from rolloutgym.server.environments.toolcall.options import ToolCallOptions
+from rolloutgym.server.environments.toolcall.parsing import Reply, Schemas, parse, parse_structured
+from rolloutgym.server.environments.toolcall.plan import plan
+from rolloutgym.server.environments.toolcall.rewards import Ending, TurnResult, episode_components
+from rolloutgym.server.errors import InvalidRequest
+
+
+class ToolCallEpisode(Episode[ToolCallAction]):
+    def __init__(self, item: Item, options: ToolCallOptions) -> None:
+        self.item = item
+        self.options = options
+        self.plan = plan(item, generate_all_turns=options.generate_all_turns, max_tool_turns=options.max_tool_turns)
+        self.parsing = options.parsing
+        self.scoring = options.scoring
+        self.schemas: Schemas = {
+            tool.function.name: tool.function.parameters for tool in (*item.tools, *item.later_tools)
+        }
+        self.results: list[TurnResult] = []
+        self.steps = 0
+        self._paid: dict[str, float] = {}
+
+    async def reset(self) -> ToolCallObservation:
+        few_shot = self.options.few_shot
+        return ToolCallObservation(
+            messages=self._opening(),
+            tools=self.item.tools,
+            info=ToolCallInfo(few_shot_task_id=few_shot.task_id if few_shot else None),
+        )
+
+    async def step(self, action: ToolCallAction) -> Outcome:
+        if action.text is not None:
+            reply = parse(action.text, self.schemas, self.parsing)
+        else:
+            reply = parse_structured(action.tool_calls or (), action.content or "", self.parsing)
+        self.steps += 1
+        return self.take(reply)
+
+    @abstractmethod
+    def take(self, reply: Reply) -> Outcome:
+        """Play one reply."""
+
+    def state(self) -> Mapping[str, JsonValue]:
+        return {"turn": self.steps}
+
+    def tools(self) -> Sequence[ToolSpec]:
+        return self.item.tools
+
+    def action_of_call(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolCallAction:
+        if name not in self.schemas:
+            raise InvalidRequest(f"no tool {name!r}")
+        return ToolCallAction(tool_calls=(ToolCall(function=FunctionCall(name=name, arguments=dict(arguments))),))
+
+    def outcome(
+        self,
+        weights: Sequence[float],
+        ending: Ending,
+        *,
+        reply: Reply | None = None,
+        pairs: Iterable[Pair] = (),
+        turn_score: float | None = None,
+        messages: Sequence[Message] = (),
+        success: bool | None = None,
+        stop_reason: StopReason | None = None,
+        truncated: bool = False,
+        budget_remaining: int | None = None,
+    ) -> Outcome:
+        """The step's answer. Its reward is what the episode has earned by now, less what was paid before."""
+        earned = episode_components(self.results, weights, ending, self.scoring)
+        components = {name: value - self._paid.get(name, 0.0) for name, value in earned.items()}
+        self._paid = earned
+        info = ToolCallInfo(
+            terminated=ending is not Ending.RUNNING and not truncated,
+            truncated=truncated,
+            stop_reason=stop_reason,
+            success=success,
+            reward_components=components,
+            turn=self.steps,
+            budget_remaining=budget_remaining,
+            invalid_action=reply is not None and (reply.spoilt or reply.attempts > len(reply.calls)),
+            calls=_calls(reply),
+            differences=tuple(_difference(pair) for pair in pairs),
+            problems=_problems(reply),
+            turn_score=turn_score,
+        )
+        return Outcome(ToolCallObservation(messages=tuple(messages), info=info), sum(components.values()))
+
+    def _opening(self) -> tuple[Message, ...]:
+        """The item's history, with what the options add to its system message and its last user message."""
+        options = self.options
+        history = list(self.plan.history)
+        own_system = history.pop(0).content if history[0].role == "system" else prompts.DEFAULT_SYSTEM
+        system = [prompts.THINK] if options.think_prompt else []
+        system.append(own_system)
+        if options.tools_in_prompt:
+            system.append(prompts.tools_block(self.item.tools))
+        if options.few_shot is not None:
+            system.append(prompts.example_block(options.few_shot.reply))
+        elif options.example:
+            system.append(prompts.example_block(prompts.EXAMPLE))
+        if options.one_at_a_time:
+            system.append(prompts.ONE_AT_A_TIME)
+        return (Message(role="system", content="\n\n".join(system)), *history)
+
+
+def _calls(reply: Reply | None) -> tuple[ParsedCall, ...]:
+    if reply is None:
+        return ()
+    return tuple(ParsedCall(name=call.name, arguments=call.arguments, id=call.id) for call in reply.calls)
+
+
+def _problems(reply: Reply | None) -> tuple[ParseProblem, ...]:
+    return tuple(ParseProblem(code=problem.code.value, at=problem.at) for problem in reply.problems) if reply else ()
+
+
+def _difference(pair: Pair) -> CallDifference:
+    if pair.comparison is None:
+        return CallDifference(call=pair.call, expected=pair.expected, matched=False, similarity=0.0)
+    return CallDifference(
+        call=pair.call,
+        expected=pair.expected,
+        matched=pair.comparison.matched,
+        similarity=pair.comparison.similarity,
+        arguments={name: status.value for name, status in pair.comparison.arguments.items()},
+    )
