@@ -30,6 +30,8 @@ MAX_QUESTION = 320
 
 _TEMPLATES: dict[str, Registry] = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
 _PAGE_SIZE = 4096
+_INTERIOR_PAGES = frozenset({2, 5})
+_TREE_PAGES = _INTERIOR_PAGES | {10, 13}
 
 
 class GeneratorError(AssertionError):
@@ -113,6 +115,7 @@ def write_database(domain: Domain, path: Path) -> None:
         with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
             connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
             connection.execute("PRAGMA journal_mode = OFF")
+            connection.execute("PRAGMA secure_delete = ON")
             connection.execute("BEGIN")
             for table in domain.tables:
                 connection.execute(table.ddl())
@@ -125,9 +128,18 @@ def write_database(domain: Domain, path: Path) -> None:
 
 
 def _normalised(content: bytes) -> bytes:
-    """The file with the header fields fixed that record how often and by which version of SQLite it was written."""
-    header = bytearray(content[:100])
+    """The file without what depends on the build of SQLite that wrote it: the header's change counters and version
+    number, and the leftovers in the unused middle of each page."""
+    file = bytearray(content)
     for start in (24, 92):  # change counter, and the counter for which the version is valid
-        header[start : start + 4] = (1).to_bytes(4, "big")
-    header[96:100] = (3_040_000).to_bytes(4, "big")
-    return bytes(header) + content[100:]
+        file[start : start + 4] = (1).to_bytes(4, "big")
+    file[96:100] = (3_040_000).to_bytes(4, "big")
+    for start in range(0, len(file), _PAGE_SIZE):
+        head = start + (100 if start == 0 else 0)  # the first page holds the file's header too
+        kind, cells = file[head], int.from_bytes(file[head + 3 : head + 5], "big")
+        if kind not in _TREE_PAGES:
+            raise GeneratorError(f"page {start // _PAGE_SIZE + 1} is not a page of a table or an index")
+        used = head + (12 if kind in _INTERIOR_PAGES else 8) + 2 * cells
+        contents = start + (int.from_bytes(file[head + 5 : head + 7], "big") or 65_536)
+        file[used:contents] = bytes(contents - used)
+    return bytes(file)
