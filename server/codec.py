@@ -8,13 +8,12 @@ from typing_extensions import TypedDict
 from rolloutgym.models import Action, Observation
 from rolloutgym.server.environments.base import Outcome
 from rolloutgym.server.environments.registry import AnyEnvironment
-from rolloutgym.server.errors import InvalidJson, InvalidRequest, ServiceError
+from rolloutgym.server.errors import InvalidJson, InvalidRequest, Problem, ServiceError
 
 T = TypeVar("T")
 ObservationT = TypeVar("ObservationT", bound=Observation)
 
 _SHOWN_PROBLEMS = 10
-_SHOWN_CHARS = 80
 
 
 class AnswerFields(TypedDict, Generic[ObservationT]):
@@ -82,15 +81,19 @@ def read_json(adapter: TypeAdapter[T], data: bytes | str) -> T:
 
 def misfit(error: ValidationError, what: str) -> ServiceError:
     """The service's error for input that does not fit: it names fields and reasons, and repeats no values."""
-    problems = error.errors(include_url=False, include_input=False, include_context=False)
-    if problems[0]["type"] == "json_invalid":
-        return InvalidJson(problems[0]["msg"])
-    shown = [f"{_place(problem['loc'], what)}: {problem['msg']}" for problem in problems[:_SHOWN_PROBLEMS]]
-    if len(problems) > _SHOWN_PROBLEMS:
-        shown.append(f"and {len(problems) - _SHOWN_PROBLEMS} more")
-    return InvalidRequest("; ".join(shown))
+    found = error.errors(include_url=False, include_input=False, include_context=False)
+    if found[0]["type"] == "json_invalid":
+        return InvalidJson(found[0]["msg"])
+    problems = [
+        Problem(type=one["type"], loc=tuple(map(_shorten, one["loc"])), msg=_shorten(one["msg"], 200))
+        for one in found[:_SHOWN_PROBLEMS]
+    ]
+    shown = [f"{'.'.join(map(str, one['loc'])) or what}: {one['msg']}" for one in problems]
+    if len(found) > _SHOWN_PROBLEMS:
+        shown.append(f"and {len(found) - _SHOWN_PROBLEMS} more")
+    return InvalidRequest("; ".join(shown), problems=problems)
 
 
-def _place(location: tuple[int | str, ...], what: str) -> str:
-    place = ".".join(map(str, location)) or what
-    return place if len(place) <= _SHOWN_CHARS else place[:_SHOWN_CHARS] + "…"
+def _shorten(part: int | str, chars: int = 80) -> Any:
+    """A name of the caller's own may be of any length."""
+    return part if isinstance(part, int) or len(part) <= chars else part[:chars] + "…"

@@ -4,7 +4,8 @@ A model's mistake is not among them: that is an observation. These are faults of
 ever becomes a reward.
 """
 
-from typing import ClassVar, Literal
+from collections.abc import Sequence
+from typing import ClassVar, Literal, TypedDict
 
 from rolloutgym.models import ErrorBody, ErrorCode, ErrorDetail
 
@@ -40,10 +41,22 @@ class InvalidJson(ServiceError):
     code, boundary, status = ErrorCode.INVALID_JSON, "request", 422
 
 
+class Problem(TypedDict):
+    """One misfit, as pydantic reports it, without the value."""
+
+    type: str
+    loc: tuple[int | str, ...]
+    msg: str
+
+
 class InvalidRequest(ServiceError):
     """A body, an action or an option that does not fit its schema."""
 
     code, boundary, status = ErrorCode.INVALID_REQUEST, "request", 422
+
+    def __init__(self, message: str, *, episode_id: str | None = None, problems: Sequence[Problem] = ()) -> None:
+        super().__init__(message, episode_id=episode_id)
+        self.problems = problems
 
 
 class UnknownMessage(ServiceError):
@@ -114,6 +127,10 @@ class StepTimeout(ServiceError):
 
 class CapacityReached(ServiceError):
     code, boundary, status, retryable = ErrorCode.CAPACITY_REACHED, "session", 503, True
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(f"all {capacity} places for live episodes are taken")
+        self.capacity = capacity
 
 
 class ShuttingDown(ServiceError):

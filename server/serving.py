@@ -1,7 +1,7 @@
 """Serving on a socket: uvicorn, and an end that comes soon after SIGTERM even if a step hangs.
 
-A live client is never dropped for being silent: WebSocket pings keep proxies from closing the connection, but no pong is
-waited for, since a client that generates for minutes answers none. A peer that has vanished is found by TCP itself.
+A live client is never dropped for being silent: WebSocket pings keep proxies from closing the connection, but no pong
+is waited for, since a client that generates for minutes answers none. A peer that has vanished is found by TCP itself.
 """
 
 import os
@@ -14,7 +14,6 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from rolloutgym.server.app import create_app
 from rolloutgym.server.service import Service
 from rolloutgym.server.settings import Settings
 
@@ -52,6 +51,8 @@ class Server(uvicorn.Server):
 def server_of(app: FastAPI, settings: Settings, on_listening: Callable[[], None] | None = None) -> Server:
     config = uvicorn.Config(
         app,
+        host=settings.host,
+        port=settings.port,
         log_level=settings.log_level,
         access_log=False,
         server_header=False,
@@ -65,10 +66,11 @@ def server_of(app: FastAPI, settings: Settings, on_listening: Callable[[], None]
     return Server(config, app.state.service, on_listening)
 
 
-def serve(settings: Settings, on_listening: Callable[[str], None] | None = None) -> None:
-    """Serve until SIGTERM or SIGINT; then exit with status 0. `on_listening` is told the address. `OSError` where it is
-    taken."""
-    app = create_app(settings)
+def serve(app: FastAPI, settings: Settings, on_listening: Callable[[str], None] | None = None) -> None:
+    """Serve until SIGTERM, and exit with status 0 then; `KeyboardInterrupt` at SIGINT.
+
+    `on_listening` is told the address once requests are taken. `OSError` where the address cannot be had.
+    """
     with _listen(settings.host, settings.port) as listener:
         host, port = listener.getsockname()[:2]
         address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -209,7 +209,7 @@ class Sessions:
                 return tuple(episode.tools())
 
     async def state(self, environment: AnyEnvironment, episode_id: str) -> bytes:
-        """The public state, JSON."""
+        """The public state: a `State`, JSON."""
         async with self._hold(environment, episode_id) as session:
             record = session.begun()
             with EpisodeFaults(episode_id):
@@ -225,6 +225,11 @@ class Sessions:
                 )
                 return write_json(state)
 
+    async def record(self, environment: AnyEnvironment, episode_id: str) -> Record:
+        """The record as it is now; not to be changed."""
+        async with self._hold(environment, episode_id) as session:
+            return session.begun()
+
     async def delete(self, environment: AnyEnvironment, episode_id: str) -> bool:
         """End an episode and forget it. False where there was none."""
         async with self._hold(environment, episode_id) as session:
@@ -233,19 +238,23 @@ class Sessions:
             session.record = None
             return existed
 
-    async def attach(self, environment: AnyEnvironment, episode_id: str) -> Session:
+    async def attach(self, environment: AnyEnvironment, episode_id: str) -> None:
         """A connection plays the episode: it is not reaped before `detach`."""
         async with self._hold(environment, episode_id) as session:
             session.begun()
             session.attached += 1
-            return session
 
-    async def detach(self, session: Session, stays_s: float) -> None:
+    async def detach(self, environment: AnyEnvironment, episode_id: str, stays_s: float) -> None:
         """A connection is gone. Without another request the episode goes too, after `stays_s`."""
+        session = self._sessions.get(Key(environment.name, episode_id))
+        if session is None:
+            # The service has stopped meanwhile.
+            return
         session.attached -= 1
         if not session.attached:
             session.expires_at = asyncio.get_running_loop().time() + stays_s
             await self._store.keep(session.key, stays_s)
+        self._tidy(session)
 
     # ---- one step ----
 
@@ -394,11 +403,15 @@ class Sessions:
         session.users -= 1
         self._users -= 1
         session.expires_at = asyncio.get_running_loop().time() + self.limits.idle_timeout_s
-        if session.record is None and not session.users:
-            self._finished.pop(session.key, None)
-            self._sessions.pop(session.key, None)
+        self._tidy(session)
         if not self._users:
             self._unused.set()
+
+    def _tidy(self, session: Session) -> None:
+        """Forget a session that has no episode and nobody who asks for it."""
+        if session.record is None and not session.users and not session.attached:
+            self._finished.pop(session.key, None)
+            self._sessions.pop(session.key, None)
 
 
 def _read_options(environment: AnyEnvironment, options: Mapping[str, JsonValue]) -> Options:

@@ -114,7 +114,7 @@ class MemoryStore:
         if key in self._places:
             return
         if len(self._places) - (instead_of in self._places) >= capacity:
-            raise CapacityReached(f"all {capacity} places for live episodes are taken")
+            raise CapacityReached(capacity)
         self._places.add(key)
 
     async def release(self, key: Key) -> None:

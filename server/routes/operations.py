@@ -1,5 +1,6 @@
 """What an operator and a validator ask: health, readiness, metrics, schemas, metadata."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter, Response
@@ -65,8 +66,8 @@ def schemas_of(environment: AnyEnvironment) -> dict[str, Any]:
     }
 
 
-def service_router(service: Service) -> APIRouter:
-    """Of the whole service."""
+def service_router(service: Service, known: Mapping[str, AnyEnvironment]) -> APIRouter:
+    """Of the service, as far as it is about the `known` environments."""
     routes = APIRouter(tags=["operations"])
     registry = CollectorRegistry()
     registry.register(service.metrics)  # type: ignore[arg-type]
@@ -75,7 +76,7 @@ def service_router(service: Service) -> APIRouter:
 
     @routes.get("/health")
     async def health() -> dict[str, Any]:
-        facts = {name: dict(environment.health()) for name, environment in service.environments.items()}
+        facts = {name: dict(environment.health()) for name, environment in known.items()}
         degraded = any("degraded" in fact for fact in facts.values())
         return {"status": "degraded" if degraded else "healthy", "environments": facts}
 
@@ -90,6 +91,6 @@ def service_router(service: Service) -> APIRouter:
 
     @routes.get("/list_environments")
     async def list_environments() -> list[str]:
-        return list(service.environments)
+        return list(known)
 
     return routes

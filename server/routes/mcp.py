@@ -1,0 +1,63 @@
+"""JSON-RPC over HTTP, as MCP's streamable transport has it without streams, and over a WebSocket of its own.
+
+`?episode_id=` names the episode that the agent plays; else `initialize` begins one, and its `Mcp-Session-Id` names it
+from then on.
+"""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Request, Response, WebSocket
+from pydantic_core import from_json, to_json
+
+from rolloutgym.models import EpisodeId
+from rolloutgym.server.environments.registry import AnyEnvironment
+from rolloutgym.server.mcp import PARSE_ERROR, Agent, RpcError
+from rolloutgym.server.routes.bodies import JsonBytes, read_body
+from rolloutgym.server.service import Service
+
+SESSION_HEADER = "mcp-session-id"
+SessionHeader = Annotated[EpisodeId | None, Header(alias=SESSION_HEADER)]
+
+
+def router(service: Service, environment: AnyEnvironment) -> APIRouter:
+    routes = APIRouter(tags=["mcp"])
+    limit = service.settings.max_body_bytes
+
+    @routes.post("/mcp")
+    async def call(request: Request, episode_id: EpisodeId | None = None, session: SessionHeader = None) -> Response:
+        """One JSON-RPC request or notification."""
+        if session is not None:
+            # Without its episode, the agent has to initialize again, and learns so by a 404.
+            await service.sessions.record(environment, session)
+        agent = Agent(service, environment, episode_id or session)
+        answer = await answer_json(agent, await read_body(request, limit))
+        if answer is None:
+            return Response(status_code=202)
+        headers = {} if agent.episode_id is None else {SESSION_HEADER: agent.episode_id}
+        return JsonBytes(answer, headers=headers)
+
+    @routes.delete("/mcp")
+    async def end(session: Annotated[EpisodeId, Header(alias=SESSION_HEADER)]) -> dict[str, bool]:
+        """The agent has done: its episode ends."""
+        return {"ended": await service.sessions.delete(environment, session)}
+
+    @routes.websocket("/mcp")
+    async def converse(socket: WebSocket, episode_id: str | None = None) -> None:
+        """JSON-RPC messages, without a frame around them."""
+        await socket.accept()
+        agent = Agent(service, environment, episode_id)
+        while (received := await socket.receive())["type"] != "websocket.disconnect":
+            answer = await answer_json(agent, received.get("text") or received.get("bytes") or b"")
+            if answer is not None:
+                await socket.send_text(answer.decode())
+
+    return routes
+
+
+async def answer_json(agent: Agent, text: str | bytes) -> bytes | None:
+    try:
+        request: Any = from_json(text, allow_inf_nan=False)
+    except ValueError:
+        return to_json(RpcError(PARSE_ERROR, "this is no JSON").answer())
+    answer = await agent.answer(request)
+    return None if answer is None else to_json(answer)
