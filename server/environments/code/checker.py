@@ -47,7 +47,7 @@ class AnswerChecker:
         """The score in [0, 1] by the data set's own scorer."""
         self._counts.by_scorer += 1
         try:
-            reply = await self._scorers.ask({"dataset": scorer.dataset, "entry": scorer.entry, "answer": answer})
+            reply = await self._scorers.ask({"scorer": asdict(scorer), "answer": answer})
         except QuestionFailed:
             self._counts.failed += 1
             return 0.0

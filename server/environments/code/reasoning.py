@@ -9,7 +9,6 @@ import resource
 import sys
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Any
 
 from rolloutgym.server.environments.code.tasks import CodeTask, ScoredBy, Split
 from rolloutgym.server.environments.tasks import TaskSet
@@ -35,15 +34,16 @@ def _tasks_of(name: str) -> Iterator[CodeTask]:
                 split=split,
                 prompt=entry["question"],
                 answer=str(entry["answer"]),
-                scorer=ScoredBy(name, json.dumps(entry, default=str)),
+                scorer=ScoredBy(name, size, seed, index),
                 source="reasoning-gym",
                 tags={"dataset": name},
             )
 
 
-def score(dataset: str, entry: dict[str, Any], answer: str) -> float:
-    value = float(import_module("reasoning_gym").get_score_answer_fn(dataset)(answer=answer, entry=entry))
-    return min(max(value, 0.0), 1.0)
+def score(scorer: ScoredBy, answer: str) -> float:
+    """The score in [0, 1] by the data set's own scorer."""
+    dataset = import_module("reasoning_gym").create_dataset(scorer.dataset, size=scorer.size, seed=scorer.seed)
+    return min(max(float(dataset.score_answer(answer=answer, entry=dataset[scorer.index])), 0.0), 1.0)
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for line in sys.stdin:
         question = json.loads(line)
-        value = score(question["dataset"], json.loads(question["entry"]), question["answer"])
+        value = score(ScoredBy(**question["scorer"]), question["answer"])
         sys.stdout.write(json.dumps({"score": value}) + "\n")
         sys.stdout.flush()
 

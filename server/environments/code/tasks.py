@@ -25,11 +25,12 @@ class HiddenTests:
 
 @dataclass(frozen=True, slots=True)
 class ScoredBy:
-    """A task of the `reasoning-gym` package, scored by that data set's own scorer."""
+    """A task of the `reasoning-gym` package, scored by its data set's own scorer, which makes the entry again."""
 
     dataset: str
-    entry: str
-    """The package's entry, as JSON."""
+    size: int
+    seed: int
+    index: int
 
 
 @dataclass(frozen=True, slots=True)
