@@ -48,10 +48,12 @@ class AsyncLink:
         async with self._lock:
             try:
                 await self._stream.write(self._frames.text(message), timeout_s)
-                while True:
+                messages: list[str] = []
+                while not messages:
                     messages = await self._read(max(deadline - time.monotonic(), 0.001))
-                    if messages:
-                        return one_answer(messages)
+                if self._frames.end is not None:
+                    await self.close()
+                return one_answer(messages)
             except BaseException:
                 await self.close()
                 raise

@@ -32,6 +32,8 @@ class Frames:
     def __init__(self) -> None:
         self._connection = Connection(ConnectionType.CLIENT)
         self._partial: list[str] = []
+        self.end: Ended | None = None
+        """Set when the service has ended the connection; its last messages may have come with the end."""
 
     def text(self, message: str) -> bytes:
         return self._connection.send(TextMessage(data=message))
@@ -43,14 +45,18 @@ class Frames:
         return self._connection.send(CloseConnection(code=1000))
 
     def receive(self, data: bytes) -> Received:
-        """Take what the socket gave; nothing means that it has ended. Raises `Ended` and `ProtocolError`."""
-        if not data:
-            raise Ended(1006)
-        self._connection.receive_data(data)
+        """Take what the socket gave; nothing means that it has ended. Raises `ProtocolError`, and `Ended` where there
+        is no message left to give."""
         messages: list[str] = []
         reply = b""
-        for event in self._connection.events():
-            reply += self._take(event, messages)
+        if data:
+            self._connection.receive_data(data)
+            for event in self._connection.events():
+                reply += self._take(event, messages)
+        else:
+            self.end = self.end or Ended(1006)
+        if self.end is not None and not messages:
+            raise self.end
         return Received(messages, reply)
 
     def _take(self, event: Event, messages: list[str]) -> bytes:
@@ -63,9 +69,9 @@ class Frames:
             case Ping():
                 return self._connection.send(event.response())
             case CloseConnection():
-                raise Ended(event.code, event.reason or "")
+                self.end = Ended(event.code, event.reason or "")
             case BytesMessage():
-                raise Ended(1003, "a binary frame")
+                self.end = Ended(1003, "a binary frame")
         return b""
 
 

@@ -67,10 +67,12 @@ class Link:
         with self._lock:
             try:
                 self._stream.write(self._frames.text(message), timeout_s)
-                while True:
+                messages: list[str] = []
+                while not messages:
                     messages = self._read(max(deadline - time.monotonic(), 0.001))
-                    if messages:
-                        return one_answer(messages)
+                if self._frames.end is not None:
+                    self.close()
+                return one_answer(messages)
             except BaseException:
                 self.close()
                 raise

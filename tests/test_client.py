@@ -216,11 +216,12 @@ def test_closing_frees_the_place_and_may_be_done_twice(client: Client, noop: Any
 
 def test_a_live_episode_of_that_name_starts_over(client: Client, noop: Any) -> None:
     handle = client.environment("noop")
-    episode = handle.reset(episode_id="mine")
+    episode = handle.reset()
     episode.step({"add": 1.0})
-    episode.close()
-    again = handle.reset(episode_id="mine")
-    assert (again.id, again.step_count, again.state().step_count, noop.open) == ("mine", 0, 0, 1)
+    again = handle.reset(episode_id=episode.id)
+    assert (again.id, again.step_count, again.state().total_reward) == (episode.id, 0, 0.0)
+    eventually(lambda: noop.open == 1)
+    assert again.step({"add": 2.0}).step_count == 1
 
 
 def test_an_episode_is_resumed_by_its_name(connect: Connect, url: str) -> None:
