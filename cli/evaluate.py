@@ -136,9 +136,8 @@ def _load(
         raise typer.BadParameter(f"{model!r} is neither a folder nor a URL", param_hint="--model")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left")
-    weights: Any = AutoModelForCausalLM.from_pretrained(model, dtype="auto" if device == "cuda" else torch.float32).to(
-        device
-    )
+    load: Any = AutoModelForCausalLM.from_pretrained
+    weights = load(model, dtype="auto" if device == "cuda" else torch.float32).to(device)
     with evaluation_mode(weights):
         generator = TransformersGenerator(weights, tokenizer, sampling, stop_tags=stop_tags, seed=seed)
         yield _Model(generator, model, rows=at_once, threads=1)

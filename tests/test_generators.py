@@ -18,6 +18,8 @@ from rolloutgym.training.stops import StopTags, decode
 from rolloutgym.training.tiny import byte_tokenizer, tiny_llama, word_tokenizer
 from rolloutgym.training.traces import Trace
 
+torch.set_num_threads(1)  # tiny matrices; and test processes share the cores
+
 TOKENIZER = byte_tokenizer(tags=("</code>",))
 EOS = TOKENIZER.eos_token_id
 

@@ -17,6 +17,8 @@ from rolloutgym.training.service import Fault
 from rolloutgym.training.tiny import byte_tokenizer, tiny_llama
 from rolloutgym.training.trl_rollout import trl_fields
 
+torch.set_num_threads(1)  # tiny matrices; and test processes share the cores
+
 TOKENIZER = byte_tokenizer()
 
 SOLVED = Rollout(
