@@ -26,7 +26,8 @@ STEPS_PER_TICK = 1000
 _CHUNK_ROWS = 32
 _DATE_FUNCTIONS = ("date", "time", "datetime", "julianday", "unixepoch")
 _ZONE_MODIFIERS = frozenset({"localtime", "utc"})
-_ALLOWED_ACTIONS = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE})
+_OK, _READ = sqlite3.SQLITE_OK, sqlite3.SQLITE_READ
+_ALLOWED_ACTIONS = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE})
 DENIED_FUNCTIONS = frozenset({"load_extension", "fts3_tokenizer", "fts5", "sqlite_log", "random", "randomblob"})
 """Functions that load code, hand out or take pointers, write to the process's log, or draw random numbers."""
 
@@ -194,7 +195,8 @@ class Database:
             rows, truncated = _fetch(cursor, cap, max_bytes)
         finally:
             cursor.close()
-        return QueryResult(columns, tuple(rows), truncated, frozenset(self._read))
+        read = frozenset([(table.lower(), column.lower()) for table, column in self._read])
+        return QueryResult(columns, tuple(rows), truncated, read)
 
     # -- the controls, each one method
 
@@ -253,18 +255,18 @@ class Database:
     def _authorize(
         self, action: int, first: str | None, second: str | None, _database: str | None, _trigger: str | None
     ) -> int:
-        if action == sqlite3.SQLITE_READ:
-            assert first is not None
-            assert second is not None
-            table = first.lower()
-            if not table.startswith("sqlite_"):
-                self._read.add((table, second.lower()))
-                return sqlite3.SQLITE_OK
-            self._denied = f"{table} is hidden: DESCRIBE shows a table's columns"
-        elif action == sqlite3.SQLITE_FUNCTION and (second or "").lower() in DENIED_FUNCTIONS:
-            self._denied = f"the function {second} is not allowed"
+        # Asked for every column and function of a query: the commonest case first.
+        if action == _READ and first is not None and second is not None:
+            if first[:7].lower() != "sqlite_":
+                self._read.add((first, second))
+                return _OK
+            self._denied = f"{first.lower()} is hidden: DESCRIBE shows a table's columns"
         elif action in _ALLOWED_ACTIONS:
-            return sqlite3.SQLITE_OK
+            return _OK
+        elif action == sqlite3.SQLITE_FUNCTION and second is not None:
+            if second.lower() not in DENIED_FUNCTIONS:
+                return _OK
+            self._denied = f"the function {second.lower()} is not allowed"
         else:
             self._denied = "only SELECT is allowed: the database is read-only"
         return sqlite3.SQLITE_DENY

@@ -32,13 +32,21 @@ from rolloutgym.server.environments.sql.perturbation import Copies
 from rolloutgym.server.environments.sql.questions import SqlTask
 from rolloutgym.server.environments.sql.rewards import Target, potential
 
-__all__ = ["Engine", "GoldFailed", "Opened", "Ran", "Shown"]
+__all__ = ["Engine", "GoldFailed", "Opened", "Ran", "Shown", "Subject"]
 
 MAX_DATABASES = 64
 MAX_GOLDS = 2_048
 _MAX_CELLS, _MAX_BYTES = 100_000, 4 * 2**20
 _NO_TABLE = re.compile(r"no such table: (?:main\.)?(.+)")
 _NO_COLUMN = re.compile(r"no such column: (?:.*\.)?(.+)")
+
+
+class Subject(NamedTuple):
+    """What of a task an engine needs: little, because it is sent with every call."""
+
+    database: str
+    """Path of the file."""
+    gold_sql: str
 
 
 class Opened(NamedTuple):
@@ -76,8 +84,8 @@ class Engine:
     """Guarded databases and golds of one process. Not for several threads."""
 
     def __init__(self, limits: Limits) -> None:
-        self._databases: _Kept[Path, Database] = _Kept(MAX_DATABASES, Database.close)
-        self._golds: _Kept[tuple[Path, str], _Goal] = _Kept(MAX_GOLDS)
+        self._databases: _Kept[str, Database] = _Kept(MAX_DATABASES, Database.close)
+        self._golds: _Kept[Subject, _Goal] = _Kept(MAX_GOLDS)
         self._copies = Copies()
         self._limits = limits
 
@@ -85,12 +93,12 @@ class Engine:
         self._databases.clear()
         self._copies.close()
 
-    def open(self, task: SqlTask) -> Opened:
+    def open(self, subject: Subject) -> Opened:
         """Open the task's database and run its gold query. Raises `DatabaseBroken`, `GoldFailed`."""
-        gold = self._goal(task).gold
-        return Opened(self._database(task.database).schema().names, gold.empty)
+        gold = self._goal(subject).gold
+        return Opened(self._database(subject.database).schema().names, gold.empty)
 
-    def describe(self, path: Path, name: str) -> Shown:
+    def describe(self, path: str, name: str) -> Shown:
         """A table's columns, types, keys and number of rows."""
         database = self._database(path)
         table = database.schema().find(name)
@@ -103,7 +111,7 @@ class Engine:
         rows = count if isinstance(count, int) else None
         return Shown(show_table(table, rows), failed=False, seen=(table.name.lower(),))
 
-    def sample(self, path: Path, name: str, rows: int, caps: Caps) -> Shown:
+    def sample(self, path: str, name: str, rows: int, caps: Caps) -> Shown:
         """The first rows of a table."""
         database = self._database(path)
         table = database.schema().find(name)
@@ -115,10 +123,10 @@ class Engine:
             return Shown(error.message, failed=True)
         return Shown(show_result(result, caps), failed=False, seen=_seen(result))
 
-    def query(self, task: SqlTask, sql: str, caps: Caps, known: tuple[str, ...]) -> Ran:
+    def query(self, subject: Subject, sql: str, caps: Caps, known: tuple[str, ...]) -> Ran:
         """Run SQL and show its rows. `known` are the tables whose columns may be named in a hint."""
-        goal = self._goal(task)
-        database = self._database(task.database)
+        goal = self._goal(subject)
+        database = self._database(subject.database)
         # The count that is shown stops at COUNT_CAP, so that the cap says nothing of the gold's size.
         max_rows = max(COUNT_CAP, 2 * len(goal.gold.rows))
         try:
@@ -127,22 +135,22 @@ class Engine:
             return Ran(error.message + _hint(error.message, database, known), failed=True, seen=(), potential=0.0)
         return Ran(show_result(result, caps), failed=False, seen=_seen(result), potential=goal.potential(result))
 
-    def grade(self, task: SqlTask, answer: str, options: AnswerOptions) -> bool:
+    def grade(self, subject: Subject, answer: str, options: AnswerOptions) -> bool:
         """Whether the text answers the question."""
-        return grade(answer, self._goal(task).gold, options)
+        return grade(answer, self._goal(subject).gold, options)
 
-    def grade_sql(self, task: SqlTask, sql: str, options: AnswerOptions) -> bool:
+    def grade_sql(self, subject: Subject, sql: str, options: AnswerOptions) -> bool:
         """Whether the query's result answers the question, and still does on perturbed copies of the database."""
-        if not self._agrees(task, sql, options):
+        if not self._agrees(subject, sql, options):
             return False
         # On a copy an empty result is one like others: there, the query is what is judged.
         on_copies = replace(options, accept_empty=True)
-        return all(self._agrees(copy, sql, on_copies) for copy in self._perturbed(task))
+        return all(self._agrees(copy, sql, on_copies) for copy in self._perturbed(subject))
 
-    def _agrees(self, task: SqlTask, sql: str, options: AnswerOptions) -> bool:
-        goal = self._goal(task)
+    def _agrees(self, subject: Subject, sql: str, options: AnswerOptions) -> bool:
+        goal = self._goal(subject)
         try:
-            result = self._database(task.database).query(
+            result = self._database(subject.database).query(
                 sql, max_rows=len(goal.gold.rows) + 1, max_cells=2 * _MAX_CELLS, max_bytes=2 * _MAX_BYTES
             )
         except QueryFailed:
@@ -150,10 +158,10 @@ class Engine:
         # Right rows that come from nowhere are a constant.
         return goal.reads_gold_table(result) and compare(result, goal.gold, options)
 
-    def _perturbed(self, task: SqlTask) -> Iterator[SqlTask]:
-        """The task on copies of its database where its gold query works and leaves no choice."""
-        for path in self._copies.of(task.database, self._database(task.database).schema()):
-            copy = replace(task, database=path)
+    def _perturbed(self, subject: Subject) -> Iterator[Subject]:
+        """The subject on copies of its database where its gold query works and leaves no choice."""
+        for path in self._copies.of(Path(subject.database), self._database(subject.database).schema()):
+            copy = subject._replace(database=str(path))
             try:
                 gold = self._goal(copy).gold
             except GoldFailed:
@@ -161,13 +169,16 @@ class Engine:
             if not gold.tie and not gold.row_dependent:
                 yield copy
 
-    def _database(self, path: Path) -> Database:
-        return self._databases.get(path, lambda: Database(path, self._limits))
+    def _database(self, path: str) -> Database:
+        return self._databases.get(path, lambda: Database(Path(path), self._limits))
 
-    def _goal(self, task: SqlTask) -> "_Goal":
-        return self._golds.get(
-            (task.database, task.gold_sql), lambda: _Goal(compute_gold(self._database(task.database), task))
-        )
+    def _goal(self, subject: Subject) -> "_Goal":
+        return self._golds.get(subject, lambda: _Goal(self._compute_gold(subject)))
+
+    def _compute_gold(self, subject: Subject) -> Gold:
+        path, gold_sql = Path(subject.database), subject.gold_sql
+        task = SqlTask(id="", split="", db_id="", database=path, question="", gold_sql=gold_sql)
+        return compute_gold(self._database(subject.database), task)
 
 
 class _Goal:

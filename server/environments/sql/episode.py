@@ -21,7 +21,7 @@ from rolloutgym.server.environments.sql.actions import (
     sample_request,
     table_name,
 )
-from rolloutgym.server.environments.sql.engine import Engine
+from rolloutgym.server.environments.sql.engine import Engine, Subject
 from rolloutgym.server.environments.sql.options import SqlOptions
 from rolloutgym.server.environments.sql.prompts import TOOLS, question_prompt, step_prompt, system_prompt
 from rolloutgym.server.environments.sql.questions import SqlTask
@@ -58,17 +58,19 @@ class SqlEpisode(Episode[SqlAction]):
         self._task = task
         self._options = options
         self._executor = executor
+        self._subject = Subject(str(task.database), task.gold_sql)
         self._caps = options.caps()
         self._turn = 0
         self._taken: set[tuple[str, str]] = set()
         self._seen: set[str] = set()
+        self._known: tuple[str, ...] = ()
         self._news = 0
         self._operational = 0
         self._potential = 0.0
 
     async def reset(self) -> SqlObservation:
         task, options = self._task, self._options
-        opened = await self._executor.run(Engine.open, task)
+        opened = await self._executor.run(Engine.open, self._subject)
         if opened.empty and not options.include_empty:
             raise InvalidRequest("the answer of this task may be an empty result; the option include_empty allows it")
         system = system_prompt(action_format=options.action_format, answer=options.answer, budget=options.budget)
@@ -120,20 +122,19 @@ class SqlEpisode(Episode[SqlAction]):
             name, rows = sample_request(name)
         name = table_name(name)
         if command.verb == "DESCRIBE":
-            shown = await self._executor.run(Engine.describe, self._task.database, name)
+            shown = await self._executor.run(Engine.describe, self._subject.database, name)
         else:
             rows = SAMPLE_ROWS if rows is None else min(max(rows, 1), self._options.max_rows)
-            shown = await self._executor.run(Engine.sample, self._task.database, name, rows, self._caps)
+            shown = await self._executor.run(Engine.sample, self._subject.database, name, rows, self._caps)
         return _Effect(shown.text, shown.failed, key=(command.verb, f"{name.lower()} {rows}"), seen=shown.seen)
 
     async def _query(self, sql: str) -> _Effect:
-        known = tuple(sorted({name.partition(".")[0] for name in self._seen}))
-        ran = await self._executor.run(Engine.query, self._task, sql, self._caps, known)
+        ran = await self._executor.run(Engine.query, self._subject, sql, self._caps, self._known)
         return _Effect(ran.text, ran.failed, key=("QUERY", _normalised(sql)), seen=ran.seen, potential=ran.potential)
 
     async def _answer(self, answer: str) -> _Effect:
         grade = Engine.grade if self._options.answer == "value" else Engine.grade_sql
-        right = await self._executor.run(grade, self._task, answer, self._options.answers())
+        right = await self._executor.run(grade, self._subject, answer, self._options.answers())
         return _Effect(_ANSWERED, verdict="right" if right else "wrong")
 
     # -- what the episode makes of it
@@ -144,7 +145,9 @@ class SqlEpisode(Episode[SqlAction]):
         if effect.key is not None:
             self._taken.add(effect.key)
         new_information = not self._seen.issuperset(effect.seen)
-        self._seen.update(effect.seen)
+        if new_information:
+            self._seen.update(effect.seen)
+            self._known = tuple(sorted({name.partition(".")[0] for name in self._seen}))
         move = Move(
             executed=not effect.failed,
             repeat=repeat,

@@ -3,7 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rolloutgym.server.environments.sql.database import Cell, QueryResult, Table
 
@@ -14,8 +14,7 @@ _MAX_LISTED = 60
 _MAX_NAME = 64
 
 
-@dataclass(frozen=True)
-class Caps:
+class Caps(NamedTuple):
     """How much of a result is shown."""
 
     rows: int = 20

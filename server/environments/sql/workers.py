@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, get_type_hints
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -196,8 +196,7 @@ class _Worker(asyncio.Protocol):
     # -- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none, and does the same
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
