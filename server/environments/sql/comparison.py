@@ -27,6 +27,7 @@ MIN_DIGITS = 3
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
 _BLOB = re.compile(r"[xX]'((?:[0-9A-Fa-f]{2})*)'")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\u2028\u2029]")
 _MAX_PAIRS = 250_000
 _MAX_CHECKS = 2_000
 
@@ -62,13 +63,23 @@ def cells_equal(given: Cell, expected: Cell, *, fold_case: bool = False) -> bool
     if expected is None:
         return given is None or _is_null(given)
     if isinstance(expected, str):
-        return isinstance(given, str) and _text(given, fold_case) == _text(expected, fold_case)
+        if not isinstance(given, str):
+            return False
+        if _text(given, fold_case) == _text(expected, fold_case):
+            return True
+        # A line of an answer cannot hold a line break: there it is spelled as results show it, as \n.
+        return isinstance(given, Spelled) and _text(given, fold_case) == _text(escape_controls(expected), fold_case)
     if isinstance(expected, bytes):
         return given == expected or (isinstance(given, Spelled) and _blob(given) == expected)
     if isinstance(given, Spelled):
         number = _number(given)
         return number is not None and _shown_equal(number, expected)
     return isinstance(given, int | float) and not isinstance(given, bool) and _numbers_equal(given, expected)
+
+
+def escape_controls(text: str) -> str:
+    """The text with control characters and line separators written as escapes, as results are shown."""
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def _is_null(given: Cell) -> bool:
@@ -163,9 +174,13 @@ def _kind(column: Sequence[Cell]) -> ColumnKind:
     types = {type(cell) for cell in column if cell is not None}
     if types <= {int}:
         return "integer"
-    if types == {str} and not any(isinstance(cell, str) and cell.strip().upper() == "NULL" for cell in column):
+    if types == {str} and not any(isinstance(cell, str) and _has_two_spellings(cell) for cell in column):
         return "text"
     return "loose"
+
+
+def _has_two_spellings(text: str) -> bool:
+    return text.strip().upper() == "NULL" or _CONTROL.search(text) is not None
 
 
 def _key(cell: Cell, kind: ColumnKind, fold_case: bool) -> Cell:
