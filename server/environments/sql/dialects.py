@@ -5,15 +5,14 @@ CONCAT …) is rewritten here. What cannot be translated is the model's mistake,
 
 import re
 from collections.abc import Callable
-from typing import Literal, cast, get_args
+from typing import get_args
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
 
-Dialect = Literal[
-    "sqlite", "postgres", "mysql", "duckdb", "snowflake", "tsql", "bigquery", "oracle", "redshift", "spark"
-]
+from rolloutgym.server.environments.sql.prompts import Dialect
+
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 
 MAX_LENGTH = 20_000
@@ -54,7 +53,7 @@ def translate(sql: str, dialect: Dialect) -> str:
         raise TranslationFailed("write exactly one statement")
     try:
         tree = statements[0].transform(_rewrite)
-        return cast(str, tree.sql(dialect="sqlite", unsupported_level=ErrorLevel.IGNORE))
+        return tree.sql(dialect="sqlite", unsupported_level=ErrorLevel.IGNORE)
     except RecursionError:
         raise TranslationFailed(_TOO_DEEP) from None
     except (SqlglotError, ValueError) as error:

@@ -29,6 +29,7 @@ from rolloutgym.server.environments.sql.formatting import (
 )
 from rolloutgym.server.environments.sql.gold import Gold, GoldFailed, compute_gold
 from rolloutgym.server.environments.sql.perturbation import Copies
+from rolloutgym.server.environments.sql.prompts import Dialect
 from rolloutgym.server.environments.sql.questions import SqlTask
 from rolloutgym.server.environments.sql.rewards import Target, potential
 
@@ -123,13 +124,14 @@ class Engine:
             return Shown(error.message, failed=True)
         return Shown(show_result(result, caps), failed=False, seen=_seen(result))
 
-    def query(self, subject: Subject, sql: str, caps: Caps, known: tuple[str, ...]) -> Ran:
+    def query(self, subject: Subject, sql: str, dialect: Dialect, caps: Caps, known: tuple[str, ...]) -> Ran:
         """Run SQL and show its rows. `known` are the tables whose columns may be named in a hint."""
         goal = self._goal(subject)
         database = self._database(subject.database)
         # The count that is shown stops at COUNT_CAP, so that the cap says nothing of the gold's size.
         max_rows = max(COUNT_CAP, 2 * len(goal.gold.rows))
         try:
+            sql = _translated(sql, dialect)
             result = database.query(sql, max_rows=max_rows, max_cells=_MAX_CELLS, max_bytes=_MAX_BYTES)
         except QueryFailed as error:
             return Ran(error.message + _hint(error.message, database, known), failed=True, seen=(), potential=0.0)
@@ -139,8 +141,12 @@ class Engine:
         """Whether the text answers the question."""
         return grade(answer, self._goal(subject).gold, options)
 
-    def grade_sql(self, subject: Subject, sql: str, options: AnswerOptions) -> bool:
+    def grade_sql(self, subject: Subject, sql: str, dialect: Dialect, options: AnswerOptions) -> bool:
         """Whether the query's result answers the question, and still does on perturbed copies of the database."""
+        try:
+            sql = _translated(sql, dialect)
+        except QueryFailed:
+            return False
         if not self._agrees(subject, sql, options):
             return False
         # On a copy an empty result is one like others: there, the query is what is judged.
@@ -228,6 +234,17 @@ class _Kept(Generic[Key, Value]):
         value = self._values.pop(next(iter(self._values)))
         if self._discard is not None:
             self._discard(value)
+
+
+def _translated(sql: str, dialect: Dialect) -> str:
+    if dialect == "sqlite":
+        return sql
+    from rolloutgym.server.environments.sql import dialects  # sqlglot takes a tenth of a second to import
+
+    try:
+        return dialects.translate(sql, dialect)
+    except dialects.TranslationFailed as error:
+        raise QueryFailed("syntax", error.message) from None
 
 
 def _seen(result: QueryResult) -> tuple[str, ...]:

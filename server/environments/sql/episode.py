@@ -73,7 +73,9 @@ class SqlEpisode(Episode[SqlAction]):
         opened = await self._executor.run(Engine.open, self._subject)
         if opened.empty and not options.include_empty:
             raise InvalidRequest("the answer of this task may be an empty result; the option include_empty allows it")
-        system = system_prompt(action_format=options.action_format, answer=options.answer, budget=options.budget)
+        system = system_prompt(
+            action_format=options.action_format, answer=options.answer, budget=options.budget, dialect=options.dialect
+        )
         user = question_prompt(task.question, opened.tables, task.evidence if options.evidence else "")
         return SqlObservation(
             messages=(Message(role="system", content=system), Message(role="user", content=user)),
@@ -129,12 +131,15 @@ class SqlEpisode(Episode[SqlAction]):
         return _Effect(shown.text, shown.failed, key=(command.verb, f"{name.lower()} {rows}"), seen=shown.seen)
 
     async def _query(self, sql: str) -> _Effect:
-        ran = await self._executor.run(Engine.query, self._subject, sql, self._caps, self._known)
+        ran = await self._executor.run(Engine.query, self._subject, sql, self._options.dialect, self._caps, self._known)
         return _Effect(ran.text, ran.failed, key=("QUERY", _normalised(sql)), seen=ran.seen, potential=ran.potential)
 
     async def _answer(self, answer: str) -> _Effect:
-        grade = Engine.grade if self._options.answer == "value" else Engine.grade_sql
-        right = await self._executor.run(grade, self._subject, answer, self._options.answers())
+        subject, options = self._subject, self._options
+        if options.answer == "value":
+            right = await self._executor.run(Engine.grade, subject, answer, options.answers())
+        else:
+            right = await self._executor.run(Engine.grade_sql, subject, answer, options.dialect, options.answers())
         return _Effect(_ANSWERED, verdict="right" if right else "wrong")
 
     # -- what the episode makes of it

@@ -5,7 +5,7 @@ from pydantic import Field
 from rolloutgym.server.environments.base import Options
 from rolloutgym.server.environments.sql.answers import AnswerOptions
 from rolloutgym.server.environments.sql.formatting import Caps
-from rolloutgym.server.environments.sql.prompts import ActionFormat, AnswerMode
+from rolloutgym.server.environments.sql.prompts import ActionFormat, AnswerMode, Dialect
 from rolloutgym.server.environments.sql.rewards import Preset
 
 
@@ -21,6 +21,8 @@ class SqlOptions(Options):
     """What the system prompt teaches: actions as text, or as tool calls. Both are always understood."""
     answer: AnswerMode = "value"
     """Whether ANSWER gives the value itself, or SQL whose result is judged."""
+    dialect: Dialect = "sqlite"
+    """What SQL the agent writes, in QUERY and in an answer in SQL; it is translated to SQLite before it runs."""
     evidence: bool = True
     """Show the task's hint (BIRD's evidence), where it has one."""
     include_empty: bool = False

@@ -11,6 +11,18 @@ PROMPT_VERSION = "1"
 
 ActionFormat = Literal["text", "tools"]
 AnswerMode = Literal["value", "sql"]
+Dialect = Literal[
+    "sqlite", "postgres", "mysql", "duckdb", "snowflake", "tsql", "bigquery", "oracle", "redshift", "spark"
+]
+
+_DIALECT_NAMES: dict[Dialect, str] = {
+    "sqlite": "SQLite",
+    "postgres": "PostgreSQL",
+    "mysql": "MySQL",
+    "duckdb": "DuckDB",
+    "tsql": "T-SQL",
+    "bigquery": "BigQuery",
+}
 
 _TEXT_ACTIONS = """\
 Each of your messages ends with exactly one action:
@@ -33,9 +45,9 @@ A JSON list, or a JSON list of rows, is understood too. Order matters only where
 _ANSWER_SQL = "The answer is one SELECT statement whose result answers the question. It is run and its rows are judged."
 
 
-def system_prompt(*, action_format: ActionFormat, answer: AnswerMode, budget: int, dialect: str = "sqlite") -> str:
+def system_prompt(*, action_format: ActionFormat, answer: AnswerMode, budget: int, dialect: Dialect = "sqlite") -> str:
     actions = _TEXT_ACTIONS if action_format == "text" else _TOOL_ACTIONS
-    dialect_name = "SQLite" if dialect == "sqlite" else dialect
+    dialect_name = _DIALECT_NAMES.get(dialect, dialect.capitalize())
     return "\n\n".join(
         (
             "You answer a question from a database that you cannot see. You know only the names of its tables; "
