@@ -24,6 +24,9 @@ HELD_OUT: dict[str, Split] = {"parcels": "validation", "library": "test"}
 """Domains that one evaluation split keeps to itself."""
 
 
+MAX_ATTEMPTS = 20
+
+
 @dataclass(frozen=True)
 class Script:
     """How one kind of dialogue is written. All its variants share a group and so a split."""
@@ -151,16 +154,24 @@ class Draft:
 
 
 def dialogue(script: Script, variant: int, seed: int) -> Dialogue:
-    """One variant of a script."""
-    random = seeded_random(seed, "toolcall", script.name, str(variant))
-    domains = [*script.domains, *_distractors(script, random)]
-    initial: dict[str, JsonValue] = {domain: initial_state(domain, random) for domain in domains}
-    draft = Draft(random, World(initial), variant)
-    script.write(draft)
+    """One variant of a script. A draft that an executable dialogue could pass without a call (the lamp happens to be at
+    the wanted level) is thrown away."""
+    for attempt in range(MAX_ATTEMPTS):
+        random = seeded_random(seed, "toolcall", script.name, str(variant), str(attempt))
+        domains = [*script.domains, *_distractors(script, random)]
+        initial: dict[str, JsonValue] = {domain: initial_state(domain, random) for domain in domains}
+        draft = Draft(random, World(initial), variant)
+        script.write(draft)
+        if not script.executable or draft.required_outputs or draft.world.state() != initial:
+            return Dialogue(_item(script, variant, draft, domains, initial), initial)
+    raise ValueError(f"script {script.name} changes nothing")
+
+
+def _item(script: Script, variant: int, draft: Draft, domains: list[str], initial: dict[str, JsonValue]) -> Item:
     tools = [spec for spec in tool_specs(domains) if spec.function.name not in script.without]
-    random.shuffle(tools)
-    executable = script.executable
-    item = Item(
+    draft.random.shuffle(tools)
+    backend = BackendState(name=WORLD, initial=initial, required_outputs=tuple(draft.required_outputs))
+    return Item(
         id=f"{script.name}-{variant:02d}",
         group=script.name,
         split=script.split,
@@ -172,13 +183,10 @@ def dialogue(script: Script, variant: int, seed: int) -> Dialogue:
         tags={
             "domain": "+".join(script.domains),
             "parallel": any(len(step["calls"]) > 1 for step in draft.steps),
-            "executable": executable,
+            "executable": script.executable,
         },
-        backend=BackendState(name=WORLD, initial=initial, required_outputs=tuple(draft.required_outputs))
-        if executable
-        else None,
+        backend=backend if script.executable else None,
     )
-    return Dialogue(item, initial)
 
 
 def _distractors(script: Script, random: Random) -> list[str]:

@@ -219,6 +219,8 @@ def read_call(text: str, documents: Mapping[str, Any]) -> ExpectedCall:
         if call.func.id not in documents:
             raise Unplayable(f"gold calls an unknown function: {text!r}")
         names = list(documents[call.func.id]["parameters"]["properties"])
+        if len(call.args) > len(names) or any(keyword.arg not in names for keyword in call.keywords):
+            raise Unplayable(f"gold gives an unknown argument: {text!r}")
         arguments = {name: ast.literal_eval(value) for name, value in zip(names, call.args, strict=False)}
         arguments |= {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
     except (SyntaxError, ValueError) as error:
@@ -267,30 +269,27 @@ def _scenario_of(id: str) -> str:
 # ---- files ----------------------------------------------------------------------------------------------------------
 
 
-def _data() -> Path:
-    return Path(str(import_module("bfcl_eval").__file__)).parent / "data"
-
-
-def _lines(path: Path) -> list[Any]:
+def read_lines(name: str) -> list[Any]:
+    """The objects of one of the package's data files."""
+    path = Path(str(import_module("bfcl_eval").__file__)).parent / "data" / name
     with path.open(encoding="utf-8") as lines:
         return [json.loads(line) for line in lines if line.strip()]
 
 
 def _entries(category: str) -> list[Any]:
-    return _lines(_data() / f"BFCL_v4_{category}.json")
+    return read_lines(f"BFCL_v4_{category}.json")
 
 
 @cache
 def _golds(category: str) -> dict[str, Any]:
-    path = _data() / "possible_answer" / f"BFCL_v4_{category}.json"
-    return {entry["id"]: entry["ground_truth"] for entry in _lines(path)}
+    return {entry["id"]: entry["ground_truth"] for entry in read_lines(f"possible_answer/BFCL_v4_{category}.json")}
 
 
 @cache
 def _class_documents(name: str) -> dict[str, Any]:
     config = import_module("bfcl_eval.constants.executable_backend_config")
-    path = _data() / "multi_turn_func_doc" / config.MULTI_TURN_FUNC_DOC_FILE_MAPPING[name]
-    return {function["name"]: function for function in _lines(path)}
+    file = config.MULTI_TURN_FUNC_DOC_FILE_MAPPING[name]
+    return {function["name"]: function for function in read_lines(f"multi_turn_func_doc/{file}")}
 
 
 def _documents(classes: Sequence[str]) -> dict[str, Any]:
