@@ -30,38 +30,42 @@ DATA_NR, DATA_ARCH, DATA_ARGS = 0, 4, 16  # offsets in struct seccomp_data
 PID_PLACEHOLDER = struct.pack("=I", 0x7ABCDEF1)
 """Stands in the child filter for the child's pid, which it puts in itself."""
 
-ALLOWED = """
-read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 lseek close close_range dup dup2 dup3 creat
-stat fstat lstat newfstatat statx access faccessat faccessat2 readlink readlinkat getcwd chdir fchdir getdents getdents64
-mkdir mkdirat rmdir unlink unlinkat rename renameat renameat2 link linkat symlink symlinkat ftruncate fallocate umask
-fsync fdatasync flock statfs fstatfs sendfile copy_file_range fadvise64
-mmap munmap mprotect mremap madvise brk msync membarrier
-exit exit_group wait4 waitid futex futex_waitv set_robust_list get_robust_list rseq set_tid_address arch_prctl
-rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigsuspend sigaltstack restart_syscall pause
-getpid getppid gettid getuid geteuid getgid getegid getgroups getresuid getresgid getpgrp getpgid getsid uname sysinfo
-getrlimit setrlimit getrusage times clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time
-setitimer getitimer alarm timer_create timer_settime timer_gettime timer_delete timer_getoverrun
-timerfd_create timerfd_settime timerfd_gettime sched_yield sched_getaffinity sched_getparam sched_getscheduler
-sched_get_priority_max sched_get_priority_min getpriority getcpu getrandom
-epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2 poll ppoll select pselect6
-eventfd eventfd2 pipe recvfrom shutdown getsockopt getsockname getpeername
-""".split()
 
-SETUP_ONLY = """
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+ALLOWED = _words("""
+read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 lseek close close_range dup dup2 dup3 creat
+stat fstat lstat newfstatat statx access faccessat faccessat2 readlink readlinkat getcwd chdir fchdir getdents
+getdents64 mkdir mkdirat rmdir unlink unlinkat rename renameat renameat2 link linkat symlink symlinkat ftruncate
+fallocate umask fsync fdatasync flock statfs fstatfs sendfile copy_file_range fadvise64 mmap munmap mprotect mremap
+madvise brk msync membarrier exit exit_group wait4 waitid futex futex_waitv set_robust_list get_robust_list rseq
+set_tid_address arch_prctl rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigsuspend
+sigaltstack restart_syscall pause getpid getppid gettid getuid geteuid getgid getegid getgroups getresuid getresgid
+getpgrp getpgid getsid uname sysinfo getrlimit setrlimit getrusage times clock_gettime clock_getres clock_nanosleep
+nanosleep gettimeofday time setitimer getitimer alarm timer_create timer_settime timer_gettime timer_delete
+timer_getoverrun timerfd_create timerfd_settime timerfd_gettime sched_yield sched_getaffinity sched_getparam
+sched_getscheduler sched_get_priority_max sched_get_priority_min getpriority getcpu getrandom epoll_create
+epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2 poll ppoll select pselect6 eventfd eventfd2 pipe
+recvfrom shutdown getsockopt getsockname getpeername
+""")
+
+SETUP_ONLY = _words("""
 fork vfork clone kill tgkill setsid sendmsg recvmsg setresuid setresgid setgroups setpriority chown fchownat prctl
 seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self
-""".split()
+""")
 """Allowed to the zygote and to a child that is being set up; the child filter refuses or narrows every one."""
 
-WITHOUT_EFFECT = "chmod fchmod fchmodat fchmodat2 utime utimes utimensat futimesat".split()
+WITHOUT_EFFECT = _words("chmod fchmod fchmodat fchmodat2 utime utimes utimensat futimesat")
 """Answered with success and not done: Landlock governs no metadata, and libraries (shutil.copy) give up on an error."""
 
-NOT_SUPPORTED = """
+NOT_SUPPORTED = _words("""
 setxattr lsetxattr fsetxattr getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr removexattr lremovexattr
 fremovexattr
-""".split()
+""")
 
-REFUSED = """
+REFUSED = _words("""
 execve execveat socket connect bind listen accept accept4 setsockopt sendmmsg recvmmsg ptrace process_vm_readv
 process_vm_writev kcmp pidfd_open pidfd_send_signal pidfd_getfd tkill rt_sigqueueinfo rt_tgsigqueueinfo setpgid
 mount umount2 unshare setns chroot pivot_root keyctl add_key request_key bpf perf_event_open userfaultfd
@@ -70,13 +74,13 @@ setuid setgid setreuid setregid setfsuid setfsgid personality mknod mknodat fcho
 sched_setaffinity sched_setscheduler sched_setparam sched_setattr ioprio_set mlock mlockall mlock2 splice tee vmsplice
 inotify_init inotify_init1 fanotify_init name_to_handle_at open_by_handle_at init_module finit_module delete_module
 kexec_load reboot swapon swapoff sethostname setdomainname acct quotactl syslog clock_settime settimeofday adjtimex
-""".split()
+""")
 """Would be refused anyway (ENOSYS); named for the clearer EPERM."""
 
-PATH_CALLS = """
+PATH_CALLS = _words("""
 open openat creat stat lstat access faccessat faccessat2 readlink readlinkat chdir fchdir mkdir mkdirat rmdir unlink
 unlinkat rename renameat renameat2 link linkat symlink symlinkat statfs
-""".split()
+""")
 """Refused in sealed mode."""
 
 CLONE_THREAD = 0x00010000

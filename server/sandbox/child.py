@@ -1,7 +1,7 @@
 """Turns a fresh fork of the zygote into a confined child, then serves cells. Standard library only.
 
-The order matters: ids and limits first, then Landlock, the child's filter last, and only then is any byte of the model's
-code read from the channel. Descriptors afterwards: 0 (/dev/null), 1 and 2 (the output pipe), 3 (the channel).
+The order matters: ids and limits first, then Landlock, the child's filter last, and only then is any byte of the
+model's code read from the channel. Descriptors afterwards: 0 (/dev/null), 1 and 2 (the output pipe), 3 (the channel).
 """
 
 import gc

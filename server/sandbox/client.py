@@ -1,5 +1,5 @@
-"""The sandbox as the code environment sees it: `run` for one stateless execution, `open_session` for an interpreter that
-keeps its variables.
+"""The sandbox as the code environment sees it: `run` for one stateless execution, `open_session` for an interpreter
+that keeps its variables.
 
 Open sessions and running executions are counted apart: a session costs memory, an execution costs CPU, and a session
 that waits for its next step holds no place in the queue. A dead zygote is replaced; what it was running ends in
@@ -135,6 +135,7 @@ class Sandbox:
             self._watch.cancel()
         if self._supervisor is not None:
             await self._supervisor.stop()
+            self._supervisor = None
         for child in list(self._children.values()):
             child.on_lost()
         self._children.clear()
@@ -213,15 +214,18 @@ class Sandbox:
         self._sessions.discard(session)
 
     async def _spawn(self, seed: int, cpu_allowance: int) -> Child:
-        await self._supervisor.wait_ready(_READY_S)
+        supervisor = self._supervisor
+        if supervisor is None:
+            raise SandboxUnavailable("the sandbox is not running")
+        await supervisor.wait_ready(_READY_S)
         id_ = next(self._ids)
         slot = heapq.heappop(self._free_slots) if self._free_slots else self._slots
         self._slots = max(self._slots, slot + 1)
         place = None if self._sealed else self._root.path / str(id_)
-        child = Child(id_, slot, place, cpu_allowance, self._supervisor.signal)
+        child = Child(id_, slot, place, cpu_allowance, supervisor.signal)
         self._children[id_] = child
         request = {"id": id_, "slot": slot, "seed": seed, "cpu": cpu_allowance}
-        self._supervisor.spawn(request, child.take_descriptors())
+        supervisor.spawn(request, child.take_descriptors())
         try:
             await asyncio.wait_for(asyncio.shield(child.ready), _READY_S)
         except (ChildFailed, TimeoutError) as error:

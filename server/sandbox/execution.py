@@ -1,8 +1,7 @@
 """One child seen from the server: its channel, its output, its clocks. Knows neither the zygote's socket nor queues.
 
-The child's messages are believed only about the code's own doings (value, traceback); what ended it, how long it ran and
-what it printed is measured here or told by the zygote, which has it from `wait4`.
-"""
+The child's messages are believed only about the code's own doings (value, traceback); what ended it, how long it ran
+and what it printed is measured here or told by the zygote, which has it from `wait4`."""
 
 import asyncio
 import json

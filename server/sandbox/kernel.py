@@ -55,7 +55,8 @@ def prctl(option: int, argument: int) -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """SIGKILL this process when its parent dies. To be called after the last change of uid, which clears the setting."""
+    """SIGKILL this process when its parent dies. To be called after the last change of uid, which clears the
+    setting."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
@@ -101,4 +102,4 @@ def pivot_root(new: str, old: str) -> None:
 
 def collapse(start: int, length: int) -> bool:
     """Back a range with huge pages, so that forking copies fewer page-table entries. False where the kernel cannot."""
-    return _libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), MADV_COLLAPSE) == 0
+    return bool(_libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), MADV_COLLAPSE) == 0)

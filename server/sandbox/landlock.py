@@ -56,7 +56,8 @@ def _handled_files(version: int) -> int:
 
 
 class Ruleset:
-    """Refuses all that is not allowed: file access, TCP (ABI 4), abstract sockets and signals to the outside (ABI 6)."""
+    """Refuses all that is not allowed: file access, TCP (ABI 4), abstract sockets and signals to the outside (ABI
+    6)."""
 
     def __init__(self, version: int) -> None:
         self._handled = _handled_files(version)

@@ -1,8 +1,8 @@
-"""Starts the zygote: finds out what the sandbox interpreter consists of, writes the plan, execs it with nothing of ours.
+"""Starts the zygote: finds out what the sandbox interpreter consists of, writes the plan, execs it with nothing of
+ours.
 
-The zygote's modules travel as source through a pipe, so its interpreter needs no access to this package, and the model's
-code finds none.
-"""
+The zygote's modules travel as source through a pipe, so its interpreter needs no access to this package, and the
+model's code finds none."""
 
 import json
 import os
@@ -84,7 +84,8 @@ sympy.simplify(sympy.sin(x) ** 2 + sympy.cos(x) ** 2), sympy.factor(x**4 - 1), s
 sympy.diff(sympy.log(x) * sympy.exp(x), x), sympy.limit(sympy.sin(x) / x, x, 0), sympy.series(sympy.cos(x), x, 0, 6)
 sympy.summation(n**2, (n, 1, 10)), sympy.N(sympy.pi, 30), sympy.Rational(3, 7) + sympy.sqrt(8)
 sympy.factorint(360), sympy.isprime(97), sympy.gcd(12, 18), sympy.Matrix([[1, 2], [3, 4]]).eigenvals()
-str(x**2 + y), repr(sympy.sqrt(2) / 3), sympy.latex(sympy.sqrt(2) / 3), sympy.sympify("x**2 + 1"), sympy.nsimplify("0.5")
+str(x**2 + y), repr(sympy.sqrt(2) / 3), sympy.latex(sympy.sqrt(2) / 3)
+sympy.sympify("x**2 + 1"), sympy.nsimplify("0.5")
 """,
     "numpy": """
 import numpy
@@ -105,7 +106,8 @@ class Layout:
 
 
 def read_layout(python: Path | None) -> Layout:
-    """Ask the interpreter (None: our own). `OSError`, `subprocess.SubprocessError` or `ValueError` if it cannot answer."""
+    """Ask the interpreter (None: our own). `OSError`, `subprocess.SubprocessError` or `ValueError` if it cannot
+    answer."""
     executable = str(python) if python is not None else sys.executable
     answer = subprocess.run(
         [executable, *_FLAGS, "-c", _LAYOUT], env=_ENVIRONMENT, cwd="/", capture_output=True, check=True, timeout=30
@@ -205,8 +207,8 @@ def make_plan(config: SandboxConfig, layout: Layout, scratch_root: Path, *, seal
 
 
 def start_process(layout: Layout, plan: ZygotePlan) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Exec the zygote; blocks for the milliseconds that writing its payload takes. The socket speaks one JSON object per
-    message."""
+    """Exec the zygote; blocks for the milliseconds that writing its payload takes. The socket speaks one JSON object
+    per message."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     server = os.pidfd_open(os.getpid())
     try:

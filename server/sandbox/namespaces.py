@@ -2,8 +2,8 @@
 Standard library only.
 
 The tree holds, at their usual paths and read-only, the interpreter's library, the packages and the scratch directories:
-nothing else of the machine can even be named. As root the namespaces come from CAP_SYS_ADMIN, else from a user namespace.
-"""
+nothing else of the machine can even be named. As root the namespaces come from CAP_SYS_ADMIN, else from a user
+namespace."""
 
 import os
 import signal

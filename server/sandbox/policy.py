@@ -1,8 +1,7 @@
 """What a run may use, how isolated it must be, and what came of it. Plain data: no process, no kernel call.
 
-Sizes are bytes, times seconds. The kernel enforces address space, file size and descriptors; the server samples CPU time,
-wall clock, output and scratch use every few milliseconds, so those may overshoot by one sample.
-"""
+Sizes are bytes, times seconds. The kernel enforces address space, file size and descriptors; the server samples CPU
+time, wall clock, output and scratch use every few milliseconds, so those may overshoot by one sample."""
 
 import os
 import tempfile
@@ -39,14 +38,16 @@ class Level(IntEnum):
     SEALED = 1
     """System-call filter; no path can be opened at all, modules come from memory."""
     LANDLOCK = 2
-    """System-call filter; Landlock confines files to the standard library, the packages and an own scratch directory."""
+    """System-call filter; Landlock confines files to the standard library, the packages and an own scratch
+    directory."""
     NAMESPACES = 3
     """As `LANDLOCK`, in a file tree, network, process table and IPC of its own."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one run or of one step of a session. The sizes of memory, files and threads hold for a whole session."""
+    """Limits of one run or of one step of a session. The sizes of memory, files and threads hold for a whole
+    session."""
 
     cpu_s: float = 4.0
     """CPU time of the step, all threads together: the main limit, independent of the machine's load."""
@@ -80,7 +81,8 @@ class RunResult:
     `state_kept` tells the two apart."""
 
     status: Status
-    """`interrupted`: a KeyboardInterrupt of the code's own making. `exited`: it left through SystemExit or `os._exit`."""
+    """`interrupted`: a KeyboardInterrupt of the code's own making. `exited`: it left through SystemExit or
+    `os._exit`."""
     output: str = ""
     """Standard output and error as printed, the first `Limits.output` bytes."""
     value: str | None = None
@@ -102,14 +104,14 @@ def _usable_cpus() -> int:
 
 @dataclass(frozen=True)
 class SandboxConfig:
-    """How to build the sandbox. The `use_…` switches exist for tests and for narrowing down: switching a layer off lowers
-    the level that the self-test finds."""
+    """How to build the sandbox. The `use_…` switches exist for tests and for narrowing down: switching a layer off
+    lowers the level that the self-test finds."""
 
     python: Path | None = None
     """Interpreter for the model's code; None takes the server's own, cut down to `packages`."""
     packages: tuple[str, ...] = ("numpy", "sympy", "mpmath")
-    """What can be imported beside the standard library when the server's own interpreter is used. A separate interpreter
-    gives all that it has installed."""
+    """What can be imported beside the standard library when the server's own interpreter is used. A separate
+    interpreter gives all that it has installed."""
     required: Level = Level.SEALED
     allow_unsafe: bool = False
     limits: Limits = field(default_factory=Limits)

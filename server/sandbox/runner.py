@@ -7,6 +7,7 @@ module keeps for itself is bound early, since the code may patch any module that
 import ast
 import atexit
 import builtins
+import contextlib
 import io
 import json
 import linecache
@@ -172,17 +173,13 @@ class Interpreter:
         return {"status": status, "value": _cut(value), "traceback": error_text}
 
     def _write(self, text: str) -> None:
-        try:
+        with contextlib.suppress(BaseException):  # the model may have closed it
             self.stderr.write(text)
-        except BaseException:  # noqa: BLE001, S110  # the model may have closed it
-            pass
 
     def flush(self) -> None:
         for stream in (sys.stdout, sys.stderr, self.stdout):
-            try:
+            with contextlib.suppress(BaseException):  # the model may have closed or replaced it
                 stream.flush()
-            except BaseException:  # noqa: BLE001, S110  # the model may have closed or replaced it
-                pass
 
     def finish(self) -> None:
         """What Python does at its end: wait for threads, run exit handlers."""

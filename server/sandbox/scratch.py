@@ -1,5 +1,6 @@
-"""Scratch directories on disk: one root per server, one directory in it per child. Measured while the code runs, removed
-after. What the code built there is hostile: deep trees, unreadable folders, links to anywhere. Nothing is followed."""
+"""Scratch directories on disk: one root per server, one directory in it per child. Measured while the code runs,
+removed after. What the code built there is hostile: deep trees, unreadable folders, links to anywhere. Nothing is
+followed."""
 
 import fcntl
 import os

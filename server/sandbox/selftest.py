@@ -9,7 +9,6 @@ import secrets
 import socket
 import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from rolloutgym.server.sandbox.policy import Limits, RunResult
@@ -60,31 +59,51 @@ class Outcome:
     failed: tuple[str, ...]
 
 
+class _Canary:
+    """A readable file that no attack may read or change."""
+
+    def __init__(self, folder: str) -> None:
+        os.chmod(folder, 0o755)
+        self.path = os.path.join(folder, "canary")
+        self.secret = secrets.token_hex(16)
+        self._write()
+
+    def _write(self) -> None:
+        with open(self.path, "w") as file:
+            file.write(self.secret)
+        os.chmod(self.path, 0o644)
+        self._state = self._look()
+
+    def _look(self) -> tuple[int, int, int]:
+        found = os.stat(self.path)
+        return found.st_mtime_ns, found.st_mode, found.st_size
+
+    def survived(self) -> bool:
+        """Whether it is unchanged; restores it if not."""
+        intact = self._look() == self._state
+        if not intact:
+            self._write()
+        return intact
+
+
 async def run(sandbox: Runner, *, in_own_tree: bool) -> Outcome:
     """Every attack, and one piece of plain code that must work (or nothing was proved but that nothing runs)."""
     attacks = _ATTACKS | (_ATTACKS_ON_OWN_TREE if in_own_tree else {})
-    secret, mark = secrets.token_hex(16), f"MARK_{secrets.token_hex(8)}"
-    passed, failed = [], []
+    mark = f"MARK_{secrets.token_hex(8)}"
+    passed: list[str] = []
+    failed: list[str] = []
     os.environ[mark] = "1"
-    with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as listener:
-        os.chmod(folder, 0o755)
-        canary = Path(folder, "canary")
-        names = f"CANARY, PORT, MARK = {str(canary)!r}, {listener.getsockname()[1]}, {mark!r}\n"
-        for name, code in attacks.items():
-            canary.write_text(secret)
-            canary.chmod(0o644)
-            before = canary.stat()
-            result = await sandbox.run(names + code, limits=_LIMITS)
-            shown = result.output + (result.value or "") + (result.traceback or "")
-            after = canary.stat()
-            intact = (before.st_mtime_ns, before.st_mode, before.st_size) == (
-                after.st_mtime_ns,
-                after.st_mode,
-                after.st_size,
-            )
-            held = intact and secret not in shown and "WON" not in result.output
-            (passed if held else failed).append(name)
-    del os.environ[mark]
+    try:
+        with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as listener:
+            canary = _Canary(folder)
+            names = f"CANARY, PORT, MARK = {canary.path!r}, {listener.getsockname()[1]}, {mark!r}\n"
+            for name, code in attacks.items():
+                result = await sandbox.run(names + code, limits=_LIMITS)
+                shown = f"{result.output}{result.value}{result.traceback}"
+                held = canary.survived() and canary.secret not in shown and "WON" not in result.output
+                (passed if held else failed).append(name)
+    finally:
+        del os.environ[mark]
     benign = await sandbox.run(_BENIGN, limits=_LIMITS)
     (passed if benign.status == "ok" and benign.value == "2" else failed).append("run plain code")
     return Outcome(tuple(passed), tuple(failed))

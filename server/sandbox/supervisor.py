@@ -66,13 +66,16 @@ class Supervisor:
 
     async def start(self) -> ZygoteReport:
         """`SandboxUnavailable` if it does not come up."""
-        self._process, self._control = await asyncio.to_thread(start_process, self._layout, self._plan)
-        self._control.setblocking(False)
+        self._process, control = await asyncio.to_thread(start_process, self._layout, self._plan)
+        self._control = control
+        control.setblocking(False)
         try:
-            data = await asyncio.wait_for(self._loop.sock_recv(self._control, _MESSAGE), _START_S)
+            data = await asyncio.wait_for(self._loop.sock_recv(control, _MESSAGE), _START_S)
         except (TimeoutError, ConnectionError):
             data = b""
-        message = json.loads(data) if data else {"op": "error", "error": "its interpreter ended or hangs"}
+        message: dict[str, Any] = (
+            json.loads(data) if data else {"op": "error", "error": "its interpreter ended or hangs"}
+        )
         if message["op"] == "error":
             await self._end_process()
             raise SandboxUnavailable(f"the sandbox could not be set up: {message['error']}")
@@ -82,7 +85,7 @@ class Supervisor:
         elif _protection(report) != _protection(self._first_report):
             await self._end_process()
             raise SandboxUnavailable("the sandbox came up with other protection than the self-test saw")
-        self._loop.add_reader(self._control.fileno(), self._on_message)
+        self._loop.add_reader(control.fileno(), self._on_message)
         self._ready.set()
         return report
 

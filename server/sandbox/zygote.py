@@ -49,7 +49,8 @@ def _load(plan: ZygotePlan, warnings: list[str]) -> None:
 
 
 def _why_no_private_uid(plan: ZygotePlan) -> str:
-    """Try for real what each private uid, and this process with what it owns, must be able to do; empty if all is well."""
+    """Try for real what a private uid, and this process with what that owns, must be able to do; empty if all is
+    well."""
     scratch = f"{plan.scratch_root}/probe"
     os.mkdir(scratch, 0o700)
     reader, writer = os.pipe()
