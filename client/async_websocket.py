@@ -89,14 +89,18 @@ class AsyncLink:
 class AsyncLinks:
     """A client's open connections, and the task that keeps them alive."""
 
-    def __init__(self) -> None:
+    def __init__(self, http: httpx2.AsyncClient, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._http = http
         self._links: set[AsyncLink] = set()
         self._task: asyncio.Task[None] | None = None
 
-    def add(self, link: AsyncLink) -> None:
+    async def open(self, path: str, params: dict[str, str], call: Call[Any]) -> AsyncLink:
+        link = await AsyncLink.open(self._http, path, params, call)
         self._links.add(link)
         if self._task is None:
             self._task = asyncio.create_task(self._ping_all(), name="rolloutgym-pings")
+        return link
 
     def remove(self, link: AsyncLink) -> None:
         self._links.discard(link)
@@ -109,6 +113,7 @@ class AsyncLinks:
         links, self._links = self._links, set()
         for link in links:
             await link.close()
+        await self._http.aclose()
 
     async def _ping_all(self) -> None:
         while True:
@@ -122,24 +127,21 @@ class AsyncWebSocketChannel:
 
     def __init__(
         self,
-        http: httpx2.AsyncClient,
+        links: AsyncLinks,
         rest: AsyncRestTransport,
         retry: RetryPolicy,
-        links: AsyncLinks,
         *,
         environment: str,
         episode_id: str,
         live: bool,
-        timeout_s: float,
     ) -> None:
-        self._http = http
+        """`live`: whether the episode exists already, and is to be resumed."""
+        self._links = links
         self._rest = rest
         self._retry = retry
-        self._links = links
         self._path = f"/{environment}/ws"
         self._episode_id = episode_id
         self._live = live
-        self._timeout_s = timeout_s
         self._link: AsyncLink | None = None
 
     async def request(self, call: Call[T]) -> T:
@@ -169,7 +171,7 @@ class AsyncWebSocketChannel:
 
     async def _exchange(self, call: Call[Any], message: str) -> str:
         try:
-            return await (await self._connected(call)).exchange(message, self._timeout_s)
+            return await (await self._connected(call)).exchange(message, self._links.timeout_s)
         except FAULTS as error:
             raise connection_failed(call, error) from error
 
@@ -178,6 +180,5 @@ class AsyncWebSocketChannel:
             if self._link is not None:
                 self._links.remove(self._link)
             params = {"episode_id": self._episode_id} if self._live else {}
-            self._link = await AsyncLink.open(self._http, self._path, params, call)
-            self._links.add(self._link)
+            self._link = await self._links.open(self._path, params, call)
         return self._link

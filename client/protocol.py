@@ -326,18 +326,20 @@ class HttpOptions(TypedDict):
     trust_env: bool
 
 
-def http_options(base_url: str, *, api_key: str | None, timeout_s: float) -> HttpOptions:
-    """How both clients set up httpx2. `ValueError` for an address or a time that makes no sense."""
-    if not timeout_s > 0:
-        raise ValueError("timeout_s must be positive")
+def http_options(base_url: str, *, api_key: str | None, timeout_s: float, max_connections: int | None) -> HttpOptions:
+    """How both clients set up httpx2. `ValueError` for an address or a number that makes no sense."""
+    if not timeout_s > 0 or (max_connections is not None and max_connections < 1):
+        raise ValueError("timeout_s and max_connections must be positive")
     base_url = checked_base_url(base_url)
     return {
         "base_url": base_url,
         "headers": {} if api_key is None else {"authorization": f"Bearer {api_key}"},
-        "timeout": httpx2.Timeout(timeout_s, connect=min(_CONNECT_TIMEOUT_S, timeout_s)),
-        # The service's capacity is the limit: a pool of the client's own would turn a full one into time-outs.
+        # Waiting for a connection of the pool is waiting for one's turn, and no fault.
+        "timeout": httpx2.Timeout(timeout_s, connect=min(_CONNECT_TIMEOUT_S, timeout_s), pool=None),
         "limits": httpx2.Limits(
-            max_connections=None, max_keepalive_connections=None, keepalive_expiry=_KEEPALIVE_EXPIRY_S
+            max_connections=max_connections,
+            max_keepalive_connections=max_connections,
+            keepalive_expiry=_KEEPALIVE_EXPIRY_S,
         ),
         "trust_env": not is_loopback(base_url),
     }

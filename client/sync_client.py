@@ -6,6 +6,7 @@ repeat (see `rolloutgym.client.protocol`): a fault on the way costs a retry, and
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Literal, Protocol, Self, TypeVar, overload
 
@@ -62,18 +63,23 @@ class Client:
         api_key: str | None = None,
         timeout_s: float = 120.0,
         retries: int = 3,
+        max_connections: int = 128,
         http_transport: httpx2.BaseTransport | None = None,
     ) -> None:
         """`timeout_s` bounds each wait for an answer (keep it above the service's `step_timeout_s` for its own, typed
-        error), `retries` how often a failed call is sent again. `http_transport` replaces the network, in tests."""
+        error), `retries` how often a failed call is sent again, `max_connections` how many REST calls are under way at
+        once: more wait their turn. `http_transport` replaces the network, in tests."""
         if transport not in ("rest", "websocket"):
             raise ValueError(f"transport is 'rest' or 'websocket', not {transport!r}")
-        options = protocol.http_options(base_url, api_key=api_key, timeout_s=timeout_s)
-        self._http = httpx2.Client(transport=http_transport, **options)
+        options = partial(protocol.http_options, base_url, api_key=api_key, timeout_s=timeout_s)
+        self._http = httpx2.Client(transport=http_transport, **options(max_connections=max_connections))
         self._retry = RetryPolicy(retries, longest_wait_s=timeout_s)
         self._rest = RestTransport(self._http, self._retry)
-        self._links = Links() if transport == "websocket" else None
-        self._timeout_s = timeout_s
+        self._links: Links | None = None
+        if transport == "websocket":
+            # Its connections stay open as long as their episodes: no pool may make them wait for each other.
+            http = httpx2.Client(transport=http_transport, **options(max_connections=None))
+            self._links = Links(http, timeout_s)
 
     # -- environments
 
@@ -135,14 +141,7 @@ class Client:
         if self._links is None:
             return self._rest
         return WebSocketChannel(
-            self._http,
-            self._rest,
-            self._retry,
-            self._links,
-            environment=environment,
-            episode_id=episode_id,
-            live=live,
-            timeout_s=self._timeout_s,
+            self._links, self._rest, self._retry, environment=environment, episode_id=episode_id, live=live
         )
 
 

@@ -109,19 +109,23 @@ class Link:
 class Links:
     """A client's open connections, and the thread that keeps them alive."""
 
-    def __init__(self) -> None:
+    def __init__(self, http: httpx2.Client, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._http = http
         self._links: set[Link] = set()
         # Protects the set: episodes of many threads come and go while the pinging thread reads it.
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def add(self, link: Link) -> None:
+    def open(self, path: str, params: dict[str, str], call: Call[Any]) -> Link:
+        link = Link.open(self._http, path, params, call)
         with self._lock:
             self._links.add(link)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._ping_all, name="rolloutgym-pings", daemon=True)
                 self._thread.start()
+        return link
 
     def remove(self, link: Link) -> None:
         with self._lock:
@@ -135,6 +139,7 @@ class Links:
             link.close()
         if self._thread is not None:
             self._thread.join()
+        self._http.close()
 
     def _ping_all(self) -> None:
         while not self._stop.wait(PING_INTERVAL_S):
@@ -149,24 +154,21 @@ class WebSocketChannel:
 
     def __init__(
         self,
-        http: httpx2.Client,
+        links: Links,
         rest: RestTransport,
         retry: RetryPolicy,
-        links: Links,
         *,
         environment: str,
         episode_id: str,
         live: bool,
-        timeout_s: float,
     ) -> None:
-        self._http = http
+        """`live`: whether the episode exists already, and is to be resumed."""
+        self._links = links
         self._rest = rest
         self._retry = retry
-        self._links = links
         self._path = f"/{environment}/ws"
         self._episode_id = episode_id
         self._live = live
-        self._timeout_s = timeout_s
         self._link: Link | None = None
 
     def request(self, call: Call[T]) -> T:
@@ -196,7 +198,7 @@ class WebSocketChannel:
 
     def _exchange(self, call: Call[Any], message: str) -> str:
         try:
-            return self._connected(call).exchange(message, self._timeout_s)
+            return self._connected(call).exchange(message, self._links.timeout_s)
         except FAULTS as error:
             raise connection_failed(call, error) from error
 
@@ -205,6 +207,5 @@ class WebSocketChannel:
             if self._link is not None:
                 self._links.remove(self._link)
             params = {"episode_id": self._episode_id} if self._live else {}
-            self._link = Link.open(self._http, self._path, params, call)
-            self._links.add(self._link)
+            self._link = self._links.open(self._path, params, call)
         return self._link

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pytest
 import stamina
@@ -319,10 +319,13 @@ def test_a_fault_that_stays_is_raised_and_is_no_reward(client: Client, noop: Any
 
 
 class BadWire:
-    """A TCP forwarder in front of a service. `lose_answers` swallows that many answers and cuts their connections."""
+    """A TCP forwarder in front of a service. It swallows `lose_answers` answers, each with its connection, and cuts
+    connections on which nothing is said for `idle_s`, as proxies do."""
 
     def __init__(self, url: str) -> None:
         self.lose_answers = 0
+        self.idle_s: float | None = None
+        self.connections = 0
         self._target = ("127.0.0.1", int(url.rpartition(":")[2]))
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._threads = [threading.Thread(target=self._accept)]
@@ -352,6 +355,7 @@ class BadWire:
             except OSError:
                 return
             far = socket.create_connection(self._target)
+            self.connections += 1
             self._open += [near, far]
             thread = threading.Thread(target=self._forward, args=(near, far))
             self._threads.append(thread)
@@ -361,7 +365,10 @@ class BadWire:
         with near, far:
             asked = False
             while True:
-                for end in select.select([near, far], [], [])[0]:
+                ready = select.select([near, far], [], [], self.idle_s)[0]
+                if not ready:
+                    return
+                for end in ready:
                     try:
                         data = end.recv(65536)
                     except ConnectionError:
@@ -415,6 +422,17 @@ def test_a_connection_that_breaks_while_the_model_thinks_is_no_matter(connect: C
     assert episode.total_reward == 2.0
 
 
+@pytest.mark.parametrize("connect", ["sync-websocket", "async-websocket"], indirect=True)
+def test_pings_keep_a_silent_connection_open(connect: Connect, wire: BadWire, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("websocket", "async_websocket"):
+        monkeypatch.setattr(f"rolloutgym.client.{module}.PING_INTERVAL_S", 0.1)
+    wire.idle_s = 0.5
+    episode = connect(wire.url).environment("noop").reset()
+    time.sleep(1.5)
+    assert episode.step({"add": 1.0}).step_count == 1
+    assert wire.connections == 1
+
+
 def test_a_service_that_cannot_be_reached_is_a_failed_connection(connect: Connect, wire: BadWire) -> None:
     episode = connect(wire.url).environment("noop").reset()
     wire.lose_answers = 1000
@@ -429,27 +447,28 @@ def test_a_service_that_cannot_be_reached_is_a_failed_connection(connect: Connec
 def test_a_slow_step_outlives_the_clients_patience(connect: Connect, url: str, noop: Any) -> None:
     """The step goes on; asked for again, it gives its one answer."""
     episode = connect(url, timeout_s=0.3, retries=0).environment("noop").reset()
-    gate = _gate(noop)
+    noop.gates["gate"] = gate = Gate()
     with pytest.raises(ConnectionFailed):
         episode.step({"wait": "gate", "add": 1.0})
-    gate()
+    gate.open()
     patient = connect(url).environment("noop").resume(episode.id)
     assert patient.state().episode_id == episode.id
     result = episode.step({"wait": "gate", "add": 1.0})
     assert (result.step_count, episode.total_reward, noop.steps) == (1, 1.0, 1)
 
 
-def _gate(noop: Any) -> Callable[[], None]:
-    """A gate called `gate`, made and opened on the service's own event loop."""
+class Gate(asyncio.Event):
+    """Opened from the test's thread, waited for on the service's event loop."""
 
-    class Gate(asyncio.Event):
-        async def wait(self) -> Any:
-            self.loop = asyncio.get_running_loop()
-            return await super().wait()
+    loop: asyncio.AbstractEventLoop | None = None
 
-    gate = Gate()
-    noop.gates["gate"] = gate
-    return lambda: gate.loop.call_soon_threadsafe(gate.set)  # type: ignore[attr-defined]
+    async def wait(self) -> Literal[True]:
+        self.loop = asyncio.get_running_loop()
+        return await super().wait()
+
+    def open(self) -> None:
+        assert self.loop is not None
+        self.loop.call_soon_threadsafe(self.set)
 
 
 # ---- many at once ---------------------------------------------------------------------------------------------------

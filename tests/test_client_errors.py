@@ -267,13 +267,14 @@ def test_errors_travel_between_processes(error: RolloutGymError) -> None:
         {"timeout_s": 0},
         {"timeout_s": float("nan")},
         {"retries": -1},
+        {"max_connections": 0},
     ],
 )
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 def test_a_client_that_cannot_work_is_not_made(
     kind: type[Client] | type[AsyncClient], arguments: dict[str, Any]
 ) -> None:
-    with pytest.raises(ValueError, match=r"address|transport|timeout_s|retries"):
+    with pytest.raises(ValueError, match=r"address|transport|timeout_s|retries|max_connections"):
         kind(**arguments)
 
 
