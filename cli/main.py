@@ -2,6 +2,7 @@
 
 import typer
 
+from rolloutgym.cli.audit import audit
 from rolloutgym.cli.demo import demo
 from rolloutgym.cli.evaluate import evaluate
 from rolloutgym.cli.play import play
@@ -24,6 +25,7 @@ app.command()(demo)
 app.command()(play)
 app.command("eval")(evaluate)
 app.add_typer(tasks)
+app.add_typer(audit)
 
 
 def run() -> int:

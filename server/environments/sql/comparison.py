@@ -25,11 +25,13 @@ MIN_DECIMALS = 2
 MIN_DIGITS = 3
 """Least decimals and significant digits of a real that is given rounded."""
 
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 _BLOB = re.compile(r"[xX]'((?:[0-9A-Fa-f]{2})*)'")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\u2028\u2029]")
-_MAX_PAIRS = 250_000
-_MAX_CHECKS = 2_000
+_MAX_PAIRS = 50_000
+"""Most pairs of rows that are compared one by one."""
+_MAX_CELLS = 1_000_000
+"""Most cells that the search for a permutation of columns looks at."""
 
 ColumnKind = Literal["text", "integer", "loose"]
 Key = tuple[Cell, ...]
@@ -307,14 +309,14 @@ def _permutation_exists(given: Sequence[Row], expected: Expected, width: int, fo
     """Search, expected column by expected column, for a given column such that the part chosen so far already matches.
 
     That check prunes at once what a walk over all permutations would find out at its end, and columns with the same
-    content are tried once. The number of checks is bounded: a search that is given up counts as no match.
+    content are tried once. The search is bounded: one that is given up counts as no match.
     """
     columns = tuple(zip(*given, strict=True))
     parts = [_first_columns(expected, count) for count in range(1, width + 1)]
-    checks = 0
+    looked_at = 0
 
     def extend(chosen: list[int]) -> bool:
-        nonlocal checks
+        nonlocal looked_at
         if len(chosen) == width:
             return True
         tried: set[Row] = set()
@@ -322,8 +324,8 @@ def _permutation_exists(given: Sequence[Row], expected: Expected, width: int, fo
             if candidate in chosen or columns[candidate] in tried:
                 continue
             tried.add(columns[candidate])
-            checks += 1
-            if checks > _MAX_CHECKS:
+            looked_at += len(given) * (len(chosen) + 1)
+            if looked_at > _MAX_CELLS:
                 return False
             part = list(zip(*[columns[i] for i in (*chosen, candidate)], strict=True))
             if _groups_match(part, parts[len(chosen)], fold_case) and extend([*chosen, candidate]):

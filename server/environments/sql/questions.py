@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -43,3 +43,11 @@ class SqlTask:
 def _file_sha256(path: Path) -> bytes:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").digest()
+
+
+def content_sha256(tasks: Iterable[SqlTask]) -> str:
+    """Of ids, databases' names and gold queries: what an audit's findings hold for."""
+    digest = hashlib.sha256()
+    for task in tasks:
+        digest.update(json.dumps((task.id, task.db_id, task.gold_sql)).encode())
+    return digest.hexdigest()

@@ -1,10 +1,12 @@
 """The set of SQL tasks that a service serves: read, filtered, split, ordered."""
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
 
+from pydantic import BaseModel, ValidationError
+
 from rolloutgym.server.environments.sql.loaders import DataError, read_tasks
-from rolloutgym.server.environments.sql.questions import SqlTask
+from rolloutgym.server.environments.sql.questions import SqlTask, content_sha256
 from rolloutgym.server.environments.sql.selection import (
     Order,
     SplitBy,
@@ -33,8 +35,9 @@ def load_tasks(
     Tasks whose gold has no rows are left out unless `empty_golds`. Where the data does not say how many rows a gold
     has, and no block list (see `audit`) does, the golds are run here, once, and failing ones are left out."""
     tasks = read_tasks(path)
-    blocked = read_block_list(block_list) if block_list is not None else frozenset()
-    tasks = [task for task in tasks if task.id not in blocked]
+    if block_list is not None:
+        kept_out = _read_block_list(block_list, tasks, empty_golds=empty_golds)
+        tasks = [task for task in tasks if task.id not in kept_out]
     if block_list is None or (where is not None and (where.rows is not None or where.shapes is not None)):
         tasks = with_result_facts(tasks)
     if not empty_golds:
@@ -46,12 +49,21 @@ def load_tasks(
     return TaskSet(in_order(in_splits(tasks, split_by), order))
 
 
-def read_block_list(path: Path) -> frozenset[str]:
-    """The ids that an audit blocked: the keys of `blocked` in its JSON."""
+def _read_block_list(path: Path, tasks: Sequence[SqlTask], *, empty_golds: bool) -> frozenset[str]:
+    """The ids that an audit keeps out. Raises `DataError` where it is no block list, or one of other data."""
     try:
-        blocked = json.loads(path.read_text(encoding="utf-8"))["blocked"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path.name}: not a block list: {error!r}") from None
-    if not isinstance(blocked, dict):
-        raise DataError(f"{path.name}: `blocked` must be an object of task ids")
-    return frozenset(blocked)
+        content = _BlockList.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise DataError(f"{path.name}: not a block list: {error.errors(include_url=False)[0]['msg']}") from None
+    if content.data_sha256 != content_sha256(tasks):
+        raise DataError(f"{path.name}: this block list is of other data; audit it again")
+    reasons = content.blocks - {"empty"} if empty_golds else content.blocks | {"empty"}
+    return frozenset(task_id for task_id, found in content.findings.items() if not reasons.isdisjoint(found))
+
+
+class _BlockList(BaseModel):
+    """What `audit.write_block_list` writes."""
+
+    data_sha256: str
+    blocks: frozenset[str]
+    findings: dict[str, tuple[str, ...]]
