@@ -19,12 +19,14 @@ MISTRAL = Marks("[TOOL_CALLS]", "")
 DEEPSEEK = Marks("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>")
 KIMI = Marks("<|tool_call_begin|>", "<|tool_call_end|>")
 
-# Possessive throughout, so that no head costs more than one pass.
-_MISTRAL_HEAD = re.compile(r"\s*+([^\s\[\]{}]++)\s*+(?:\[CALL_ID\]\s*+([^\s\[\]{}]*+)\s*+)?+(?:\[ARGS\]\s*+)?+")
-_DEEPSEEK_HEAD = re.compile(
-    r"\s*+(?:function<｜tool▁sep｜>(?P<v3>[^\n<]++)\n\s*+```(?:json)?+|(?P<v31>[^\n<]++)<｜tool▁sep｜>)"
+# Possessive throughout, and names are bounded, so that no head costs more than one pass.
+_MISTRAL_HEAD = re.compile(
+    r"\s*+([^\s\[\]{}]{1,256}+)\s*+(?:\[CALL_ID\]\s*+([^\s\[\]{}]{0,256}+)\s*+)?+(?:\[ARGS\]\s*+)?+"
 )
-_KIMI_HEAD = re.compile(r"\s*+([^\s<]++)\s*+<\|tool_call_argument_begin\|>")
+_DEEPSEEK_HEAD = re.compile(
+    r"\s*+(?:function<｜tool▁sep｜>(?P<v3>[^\n<]{1,256}+)\n\s*+```(?:json)?+|(?P<v31>[^\n<]{1,256}+)<｜tool▁sep｜>)"
+)
+_KIMI_HEAD = re.compile(r"\s*+([^\s<]{1,256}+)\s*+<\|tool_call_argument_begin\|>")
 _KIMI_INDEX = re.compile(r":\d+\Z")
 
 

@@ -100,6 +100,13 @@ def parse(text: str, schemas: Schemas, options: ParseOptions = _DEFAULT) -> Repl
         return _unread(ProblemCode.TOO_LONG)
     if not text.isascii() and not is_unicode(text):
         return _unread(ProblemCode.BAD_UNICODE)
+    try:
+        return _parse(text, schemas, options)
+    except RecursionError:  # the caller's own stack is deep already
+        return _unread(ProblemCode.TOO_DEEP)
+
+
+def _parse(text: str, schemas: Schemas, options: ParseOptions) -> Reply:
     found = Found()
     if options.family == "harmony" or (options.family == "auto" and STARTS.match(text)):
         said = read_harmony(text, found)

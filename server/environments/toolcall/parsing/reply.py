@@ -101,7 +101,7 @@ class Call:
     id: str = ""
     """The model's own id for it, where its form has one."""
     span: tuple[int, int] = (0, 0)
-    """Where in the text it stands."""
+    """Where in the text it stands, from its opening mark to the end of its arguments."""
     literal: bool = False
     """Whether it was read as a Python literal, not as JSON."""
 
@@ -174,7 +174,7 @@ class Found:
 
     def full(self, at: int) -> bool:
         """Whether the most calls that a reply may hold are read; says so among the problems."""
-        if len(self.calls) + len(self.problems) < MAX_CALLS:
+        if len(self.calls) + sum(problem.broken_call for problem in self.problems) < MAX_CALLS:
             return False
         self.problem(ProblemCode.TOO_MANY_CALLS, at)
         return True

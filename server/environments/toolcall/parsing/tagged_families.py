@@ -14,60 +14,63 @@ from rolloutgym.server.environments.toolcall.parsing.schema import coerce
 from rolloutgym.server.environments.toolcall.parsing.shapes import arguments_of, whole_value
 from rolloutgym.server.environments.toolcall.parsing.values import read_value, skip_space
 
-FUNCTION = Marks("<function=", "")
-DSML = Marks("<｜DSML｜invoke", "")
+FUNCTION = Marks("<function=", "</function>")
+DSML = Marks("<｜DSML｜invoke", "</｜DSML｜invoke>")
 
-# Possessive white space: each pattern passes over a text once.
-_XML_NAME = re.compile(r"<function=([^>\n]*+)>")
-_XML_PARAMETER = re.compile(r"\s*+<parameter=([^>\n]*+)>")
+# Possessive white space and bounded names: each pattern passes over a text once.
+_XML_NAME = re.compile(r"([^>\n]{0,256}+)>")
+_XML_PARAMETER = re.compile(r"\s*+<parameter=([^>\n]{0,256}+)>")
 _XML_VALUE_END = re.compile(
     r"</parameter>\s*+(?=<parameter=|</function>\s*+(?:</tool_call>|<function=|<tool_call>|\Z))"
 )
-_XML_END = re.compile(r"\s*+</function>")
-_GLM_NAME = re.compile(r"[^\s<]++")
-_GLM_KEY = re.compile(r"\s*+<arg_key>([^<]*+)</arg_key>\s*+<arg_value>")
+_GLM_CLOSE = "</tool_call>"
+_GLM_NAME = re.compile(r"[^\s<]{1,256}+")
+_GLM_KEY = re.compile(r"\s*+<arg_key>([^<]{0,256}+)</arg_key>\s*+<arg_value>")
 _GLM_VALUE_END = re.compile(r"</arg_value>(?=\s*+(?:<arg_key>|</tool_call>))")
-_DSML_NAME = re.compile(r'<｜DSML｜invoke\s++name="([^"]*+)"\s*+>')
-_DSML_PARAMETER = re.compile(r'\s*+<｜DSML｜parameter\s++name="([^"]*+)"(?:\s++string="(true|false)")?+\s*+>')
+_DSML_NAME = re.compile(r'<｜DSML｜invoke\s++name="([^"]{0,256}+)"\s*+>')
+_DSML_PARAMETER = re.compile(r'\s*+<｜DSML｜parameter\s++name="([^"]{0,256}+)"(?:\s++string="(true|false)")?+\s*+>')
 _DSML_VALUE_END = re.compile(r"</｜DSML｜parameter>(?=\s*+(?:<｜DSML｜parameter|</｜DSML｜invoke>))")
-_DSML_END = re.compile(r"\s*+</｜DSML｜invoke>")
 
 
 def read_functions(text: str, at: int, schemas: Schemas, found: Found) -> None:
     """`<function=NAME>` without the `<tool_call>` around it: parameters in tags, or JSON arguments (Llama's own)."""
     found.family = "qwen3_coder"
-    read_blocks(text, at, FUNCTION, _bare_function, schemas, found)
-
-
-def _bare_function(text: str, at: int, start: int, schemas: Schemas, found: Found) -> int:
-    return qwen3_coder_block(text, start, start, schemas, found)
+    read_blocks(text, at, FUNCTION, _function, schemas, found)
 
 
 def qwen3_coder_block(text: str, at: int, start: int, schemas: Schemas, found: Found) -> int:
-    """`<function=NAME> <parameter=K>\\nVALUE\\n</parameter> … </function>`, one or more."""
-    while name := _XML_NAME.match(text, at):
-        arguments = _Arguments(name[1].strip(), start, schemas)
-        at = skip_space(text, name.end())
-        if text[at : at + 1] == "{":
-            at = arguments.take_json(text, at)
-        while parameter := _XML_PARAMETER.match(text, at):
-            end = _value_end(_XML_VALUE_END, text, parameter.end())
-            arguments.take_text(parameter[1].strip(), _without_line_ends(text[parameter.end() : end.start()]))
-            at = end.end()
-        closing = _XML_END.match(text, at)
-        if closing is None:
+    """One or more functions."""
+    while True:
+        at = _function(text, at + len(FUNCTION.open), start, schemas, found)
+        if not text.startswith(FUNCTION.close, at):
             raise Unreadable(ProblemCode.INVALID_JSON, at)
-        found.calls.append(arguments.call((start, closing.end()), found))
-        at = closing.end()
+        at += len(FUNCTION.close)
         following = skip_space(text, at)
-        if not text.startswith("<function=", following):
+        if not text.startswith(FUNCTION.open, following):
             return at
         at = following
-    raise Unreadable(ProblemCode.MISSING_NAME, at)
+
+
+def _function(text: str, at: int, start: int, schemas: Schemas, found: Found) -> int:
+    """`NAME> <parameter=K>\\nVALUE\\n</parameter> …`; returns the position of `</function>`."""
+    name = _XML_NAME.match(text, at)
+    if name is None:
+        raise Unreadable(ProblemCode.MISSING_NAME, at)
+    arguments = _Arguments(name[1].strip(), start, schemas)
+    at = skip_space(text, name.end())
+    if text[at : at + 1] == "{":
+        at = arguments.take_json(text, at)
+    while parameter := _XML_PARAMETER.match(text, at):
+        end = _value_end(_XML_VALUE_END, text, parameter.end())
+        arguments.take_text(parameter[1].strip(), _without_line_ends(text[parameter.end() : end.start()]))
+        at = end.end()
+    at = skip_space(text, at)
+    found.calls.append(arguments.call((start, at), found))
+    return at
 
 
 def glm_block(text: str, at: int, start: int, schemas: Schemas, found: Found) -> int:
-    """`NAME <arg_key>K</arg_key> <arg_value>VALUE</arg_value> …`"""
+    """`NAME <arg_key>K</arg_key> <arg_value>VALUE</arg_value> …`; without its closing tag even the name may be cut."""
     name = _GLM_NAME.match(text, at)
     if name is None:
         raise Unreadable(ProblemCode.MISSING_NAME, at)
@@ -77,6 +80,9 @@ def glm_block(text: str, at: int, start: int, schemas: Schemas, found: Found) ->
         end = _value_end(_GLM_VALUE_END, text, key.end())
         arguments.take_text(key[1].strip(), text[key.end() : end.start()])
         at = end.end()
+    at = skip_space(text, at)
+    if not text.startswith(_GLM_CLOSE, at):
+        raise Unreadable(ProblemCode.INVALID_JSON, at)
     found.calls.append(arguments.call((start, at), found))
     return at
 
@@ -103,11 +109,8 @@ def _dsml_block(text: str, at: int, start: int, schemas: Schemas, found: Found) 
         else:
             arguments.take_text(parameter[1], value)
         at = end.end()
-    closing = _DSML_END.match(text, at)
-    if closing is None:
-        raise Unreadable(ProblemCode.INVALID_JSON, at)
-    found.calls.append(arguments.call((start, closing.end()), found))
-    return closing.end()
+    found.calls.append(arguments.call((start, at), found))
+    return at
 
 
 class _Arguments:

@@ -34,10 +34,7 @@ def read_value(text: str, at: int) -> Value:
         if error.code is not ProblemCode.INVALID_JSON:
             raise
     reader = Literal(text, at)
-    try:
-        return Value(reader.value(), reader.at, literal=True)
-    except RecursionError:  # the caller's own stack is deep already
-        raise Unreadable(ProblemCode.TOO_DEEP, at) from None
+    return Value(reader.value(), reader.at, literal=True)
 
 
 def read_json(text: str, at: int) -> Value:
