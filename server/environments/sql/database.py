@@ -120,6 +120,10 @@ class Schema:
     def names(self) -> tuple[str, ...]:
         return tuple(table.name for table in self.tables)
 
+    def __contains__(self, name: str) -> bool:
+        """Whether there is a table of that name, given in lower case."""
+        return name in self._by_name
+
     def find(self, name: str) -> Table | None:
         """The table of that name, in any case."""
         return self._by_name.get(name.lower())
@@ -195,8 +199,12 @@ class Database:
             rows, truncated = _fetch(cursor, cap, max_bytes)
         finally:
             cursor.close()
-        read = frozenset([(table.lower(), column.lower()) for table, column in self._read])
-        return QueryResult(columns, tuple(rows), truncated, read)
+        read = [(table.lower(), column.lower()) for table, column in self._read]
+        if "with" in sql.lower():
+            # The name alone, without a column, may be that of a common table expression.
+            read = [pair for pair in read if pair[1]]
+        known = frozenset([pair for pair in read if pair[0] in self._schema])
+        return QueryResult(columns, tuple(rows), truncated, known)
 
     # -- the controls, each one method
 

@@ -1,0 +1,275 @@
+"""The guarded database: what it shows, counts, caps and reports."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rolloutgym.server.environments.sql.database import (
+    NOW,
+    Cell,
+    Column,
+    Database,
+    DatabaseBroken,
+    ForeignKey,
+    Limits,
+    QueryFailed,
+    quote_identifier,
+)
+
+SCHEMA = """
+CREATE TABLE stadium (id INTEGER PRIMARY KEY, name TEXT NOT NULL, "seats, all" INT);
+CREATE TABLE concert (
+    id INTEGER, year INT, stadium_id INT REFERENCES stadium, home INT, away INT,
+    PRIMARY KEY (id, year), FOREIGN KEY (home, away) REFERENCES pair (a, b)
+);
+CREATE TABLE pair (a INT, b INT, UNIQUE (a, b));
+CREATE VIEW large AS SELECT name FROM stadium WHERE "seats, all" > 100;
+CREATE INDEX by_year ON concert (year);
+INSERT INTO stadium VALUES (1, 'North', 50), (2, 'South', 200), (3, 'East', 200);
+INSERT INTO concert VALUES (1, 2014, 1, NULL, NULL), (2, 2014, 2, NULL, NULL), (3, 2015, 2, NULL, NULL);
+"""
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Database]]:
+    """A database from a script."""
+    opened: list[Database] = []
+
+    def make(script: str = SCHEMA, **limits: float) -> Database:
+        path = tmp_path / f"a folder? {len(opened)}.sqlite"
+        with closing(sqlite3.connect(path)) as connection:
+            connection.executescript(script)
+        opened.append(Database(path, Limits(**limits)))  # type: ignore[arg-type]
+        return opened[-1]
+
+    yield make
+    for database in opened:
+        database.close()
+
+
+def _failure(database: Database, sql: str) -> QueryFailed:
+    with pytest.raises(QueryFailed) as caught:
+        database.query(sql)
+    return caught.value
+
+
+def test_rows_come_in_result_order_with_duplicates_and_names(make: Callable[..., Database]) -> None:
+    result = make().query("SELECT \"seats, all\" AS seats, 1.5, NULL, x'00ff' FROM stadium ORDER BY id DESC")
+    assert result.columns == ("seats", "1.5", "NULL", "x'00ff'")
+    assert result.rows == ((200, 1.5, None, b"\x00\xff"), (200, 1.5, None, b"\x00\xff"), (50, 1.5, None, b"\x00\xff"))
+    assert not result.truncated
+
+
+@pytest.mark.parametrize(
+    ("sql", "read"),
+    [
+        ("SELECT Name FROM Stadium", {("stadium", "name")}),
+        ("SELECT count(*) FROM stadium", {("stadium", "")}),
+        ("SELECT 1", set()),
+        ("SELECT 1 FROM stadium WHERE 0", {("stadium", "")}),
+        ("SELECT a.name FROM stadium a, concert b", {("stadium", "name"), ("concert", "")}),
+        ("WITH stadium AS (SELECT 1) SELECT count(*) FROM stadium", set()),
+        ("WITH x AS (SELECT id FROM concert) SELECT * FROM x", {("concert", "id")}),
+        ("SELECT * FROM large", {("large", "name"), ("stadium", "name"), ("stadium", "seats, all")}),
+        ("SELECT value FROM json_each('[1]')", set()),
+        ("SELECT count(*) FROM json_each('[1]')", set()),
+    ],
+)
+def test_what_is_read_is_reported(make: Callable[..., Database], sql: str, read: set[tuple[str, str]]) -> None:
+    database = make()
+    for _ in range(2):  # a statement that is run again is compiled again
+        assert database.query(sql).read == read
+
+
+def test_schema(make: Callable[..., Database]) -> None:
+    schema = make(
+        SCHEMA + "CREATE TABLE broken (x); CREATE VIEW v AS SELECT x FROM broken; DROP TABLE broken;"
+    ).schema()
+    assert schema.names == ("stadium", "concert", "pair", "large", "v")
+    stadium, concert, large, v = (schema.find(name) for name in ("STADIUM", "concert", "Large", "v"))
+    assert stadium is not None
+    assert stadium.columns == (
+        Column("id", "INTEGER", not_null=False, primary_key=1),
+        Column("name", "TEXT", not_null=True, primary_key=0),
+        Column("seats, all", "INT", not_null=False, primary_key=0),
+    )
+    assert concert is not None
+    assert [column.primary_key for column in concert.columns] == [1, 2, 0, 0, 0]
+    assert set(concert.foreign_keys) == {
+        ForeignKey(("stadium_id",), "stadium", ()),
+        ForeignKey(("home", "away"), "pair", ("a", "b")),
+    }
+    assert large is not None
+    assert large.kind == "view"
+    assert v is not None
+    assert v.columns == ()
+    assert schema.find("sqlite_master") is None
+
+
+NUMBERS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT {}) SELECT {} FROM n"
+
+
+@pytest.mark.parametrize("total", [0, 1, 31, 32, 33, 64, 99, 100, 101, 200])
+def test_rows_are_capped_and_said_to_be(make: Callable[..., Database], total: int) -> None:
+    result = make().query(NUMBERS.format(total, "x") if total else "SELECT 1 WHERE 0", max_rows=100)
+    assert len(result.rows) == min(total, 100)
+    assert result.truncated == (total > 100)
+
+
+def test_cells_and_bytes_are_capped(make: Callable[..., Database]) -> None:
+    database = make()
+    assert len(database.query(NUMBERS.format(100, "x, x, x"), max_cells=90).rows) == 30
+    wide = database.query(NUMBERS.format(100, "hex(zeroblob(50)), zeroblob(100)"), max_bytes=1000)
+    assert len(wide.rows) == 5
+    assert wide.truncated
+    assert not database.query(NUMBERS.format(5, "hex(zeroblob(50)), zeroblob(100)"), max_bytes=1000).truncated
+
+
+def test_rows_beyond_the_cap_are_not_computed(make: Callable[..., Database]) -> None:
+    endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n"
+    assert len(make(steps=1_000_000).query(endless, max_rows=50).rows) == 50
+
+
+def test_bytes_that_are_not_utf8_are_replaced(make: Callable[..., Database]) -> None:
+    database = make("CREATE TABLE t (a TEXT); INSERT INTO t VALUES (cast(x'416C62617272616363D34E' AS TEXT)), ('é');")
+    assert database.query("SELECT a FROM t").rows == (("Albarracc\ufffdN",), ("é",))
+    assert database.query("SELECT 'é'").rows == (("é",),)
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("date('now')", NOW[:10]),
+        ("date()", NOW[:10]),
+        ("time('now')", NOW[11:]),
+        ("datetime('NOW', '+1 day')", "2025-01-02 00:00:00"),
+        ("datetime('now', 'localtime')", NOW),
+        ("datetime('2020-02-29 10:00', 'utc')", "2020-02-29 10:00:00"),
+        ("strftime('%Y-%m', 'now')", NOW[:7]),
+        ("strftime('%s')", "1735689600"),
+        ("unixepoch()", 1735689600),
+        ("julianday('now')", 2460676.5),
+        ("current_timestamp", NOW),
+        ("current_date", NOW[:10]),
+        ("current_time", NOW[11:]),
+        ("date('2012-12-31', '+1 month')", "2013-01-31"),
+        ("strftime('%w', '2012-12-31')", "1"),
+        ("date('nonsense')", None),
+        ("date(NULL)", None),
+        ("strftime('%H:%M', 2451545.0, 'auto')", "12:00"),
+    ],
+)
+def test_the_clock_stands_still_in_utc(make: Callable[..., Database], expression: str, value: Cell) -> None:
+    assert make().query(f"SELECT {expression}").rows == ((value,),)
+
+
+@given(st.sampled_from(["date", "time", "datetime", "julianday"]), st.one_of(st.dates(), st.datetimes()).map(str))
+def test_date_functions_are_sqlites_own_but_for_the_clock(name: str, moment: str) -> None:
+    with closing(sqlite3.connect(":memory:")) as plain, closing(Database(_EMPTY.path())) as guarded:
+        (expected,) = plain.execute(f"SELECT {name}(?)", (moment,)).fetchall()
+        assert guarded.query(f"SELECT {name}('{moment}')").rows == (expected,)
+
+
+class _EMPTY:
+    """A database file that the property test can use without a fixture."""
+
+    @staticmethod
+    def path() -> Path:
+        return Path(__file__).parents[1] / "server/environments/sql/data/databases/library/library.sqlite"
+
+
+def test_text_in_double_quotes_stays_usable(make: Callable[..., Database]) -> None:
+    assert make().query('SELECT name FROM stadium WHERE name = "South"').rows == (("South",),)
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind", "says"),
+    [
+        ("SELECT nme FROM stadium", "syntax", "no such column: nme"),
+        ("SELECT * FROM stadion", "syntax", "no such table: stadion"),
+        ("SELEC 1", "syntax", "syntax error"),
+        ("SELECT (", "syntax", "incomplete input"),
+        ("SELECT nonsense(1)", "syntax", "no such function"),
+        ("SELECT ?", "syntax", "parameters"),
+        ("SELECT :x", "syntax", "parameters"),
+        ("", "syntax", "no statement"),
+        ("-- nothing", "syntax", "no statement"),
+        ("SELECT '\0'", "syntax", "character"),
+        ("SELECT '\ud800'", "syntax", "character"),
+        ("ＳＥＬＥＣＴ 1", "syntax", "syntax error"),
+        ("SELECT 1; SELECT 2", "denied", "one statement"),
+        ("DELETE FROM stadium", "denied", "read-only"),
+        ("SELECT abs(-9223372036854775808)", "syntax", "integer overflow"),
+        ("SELECT json_extract('[', '$')", "syntax", "malformed JSON"),
+    ],
+)
+def test_errors_say_what_is_wrong(make: Callable[..., Database], sql: str, kind: str, says: str) -> None:
+    failure = _failure(make(), sql)
+    assert failure.kind == kind
+    assert says in failure.message
+    assert "/" not in failure.message
+
+
+def test_a_failed_query_leaves_no_trace(make: Callable[..., Database]) -> None:
+    database = make(steps=100_000)
+    for sql in ("DELETE FROM stadium", NUMBERS.format(10**9, "sum(x)"), "SELECT nme FROM stadium"):
+        _failure(database, sql)
+        assert database.query("SELECT count(*) FROM stadium").rows == ((3,),)
+    assert _failure(database, "SELECT 1 FROM nothing").kind == "syntax"
+
+
+def test_the_step_budget_is_deterministic(make: Callable[..., Database]) -> None:
+    first, second = make(steps=200_000), make(steps=200_000)
+
+    def runs(database: Database, rows: int) -> bool:
+        try:
+            return bool(database.query(NUMBERS.format(rows, "sum(x)")).rows)
+        except QueryFailed as error:
+            return error.kind != "timeout"
+
+    enough = [rows for rows in range(5_000, 40_000, 500) if runs(first, rows)]
+    assert enough == list(range(5_000, enough[-1] + 1, 500))
+    assert enough[-1] < 39_000
+    for _ in range(3):
+        assert runs(second, enough[-1])
+        assert not runs(second, enough[-1] + 500)
+
+
+def test_the_wall_clock_stops_what_steps_do_not(make: Callable[..., Database]) -> None:
+    slow = "SELECT sum(length(replace(hex(zeroblob(200000 + a.id)), '0', '00'))) FROM " + ", ".join(
+        f"stadium {name}" for name in "abcdef"
+    )
+    assert _failure(make(wall_s=0.05), slow).kind == "timeout"
+
+
+def test_files_that_are_no_database(tmp_path: Path) -> None:
+    with pytest.raises(DatabaseBroken):
+        Database(tmp_path / "missing.sqlite")
+    assert not (tmp_path / "missing.sqlite").exists()
+    text = tmp_path / "text.sqlite"
+    text.write_text("not a database" * 100)
+    with pytest.raises(DatabaseBroken):
+        Database(text)
+
+
+def test_a_damaged_page_is_our_fault_not_the_models(tmp_path: Path) -> None:
+    path = tmp_path / "damaged.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript("CREATE TABLE t (a); INSERT INTO t VALUES (hex(randomblob(3000)));")
+        connection.executescript("INSERT INTO t SELECT a FROM t; INSERT INTO t SELECT a FROM t;")
+    content = bytearray(path.read_bytes())
+    content[4096:12288] = b"\xff" * 8192
+    path.write_bytes(content)
+    with closing(Database(path)) as database, pytest.raises(DatabaseBroken):
+        database.query("SELECT * FROM t")
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1))
+def test_any_name_can_be_quoted(name: str) -> None:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        assert connection.execute(f"SELECT 1 AS {quote_identifier(name)}").description[0][0] == name
