@@ -40,7 +40,9 @@ def demo(
 
 
 def _table(played: "list[Played]") -> Table:
-    table = Table("environment", "task", "turns", "return", "success", "stop reason", "components")
+    table = Table()
+    for heading in ("environment", "task", "turns", "return", "success", "stop reason", "components"):
+        table.add_column(heading, no_wrap=heading == "environment", overflow="fold")
     for one in played:
         table.add_row(
             one.environment,
@@ -49,6 +51,6 @@ def _table(played: "list[Played]") -> Table:
             f"{one.total_reward:.3g}",
             {True: "yes", False: "no", None: "unknown"}[one.success],
             one.stop_reason or "-",
-            components(one.components),
+            "\n".join(components(one.components).split(", ")),
         )
     return table

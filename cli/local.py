@@ -37,5 +37,5 @@ def _complaint(error: ValidationError) -> str:
     for detail in error.errors(include_url=False, include_input=False):
         field = str(detail["loc"][0]) if detail["loc"] else ""
         name = f"--{field.replace('_', '-')} (ROLLOUTGYM_{field.upper()}): " if field else ""
-        parts.append(f"{name}{detail['msg']}")
+        parts.append(f"{name}{detail['msg'].removeprefix('Value error, ')}")
     return "; ".join(parts)
