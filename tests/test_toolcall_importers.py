@@ -103,6 +103,21 @@ def test_parallel_calls_keep_all_their_responses() -> None:
     assert [message.name for message in in_one.steps[0].then] == ["weather", "clock"]
 
 
+def test_responses_stand_in_the_order_of_the_calls() -> None:
+    item = sharegpt(
+        ("human", "All?"),
+        ("gpt", call("weather", city="Rome") + call("clock", zone="CET") + call("clock", zone="EET")),
+        ("tool", response("clock", "9")),
+        ("tool", "twenty degrees"),
+        ("tool", response("clock", "10")),
+    )
+    assert [(message.name, message.content) for message in item.steps[0].then] == [
+        ("weather", "twenty degrees"),
+        ("clock", '{"name": "clock", "content": "9"}'),
+        ("clock", '{"name": "clock", "content": "10"}'),
+    ]
+
+
 def test_nameless_responses_answer_the_calls_in_order() -> None:
     item = sharegpt(
         ("human", "Both?"),
@@ -217,8 +232,8 @@ def test_openai_messages() -> None:
         ("clock", {"zone": "CET"}),
     ]
     assert [(m.name, m.content, m.tool_call_id) for m in item.steps[0].then] == [
-        ("clock", "9", None),
         ("weather", "20", None),
+        ("clock", "9", None),
     ]
     assert item.steps[1].narration
 

@@ -44,7 +44,8 @@ class Turn(_Frozen):
     calls: tuple[ExpectedCall, ...] = ()
     order: Literal["ordered", "any"] = "any"
     then: tuple[Message, ...] = ()
-    """What the data set puts after the turn: tool responses, the next user message; never the gold one."""
+    """What the data set puts after the turn: tool responses (in the order of `calls`, where there is one for each), the
+    next user message; never the gold one."""
     narration: bool = False
     """A turn of mere talk (`expect` is `none`): it is the model's only where narration turns are asked for. Otherwise
     `reply` stands in its place, which keeps the conversation whole."""

@@ -117,7 +117,7 @@ def assemble(
     history, rest = messages[:judged_from], messages[judged_from:]
     starts = [i for i, m in enumerate(rest) if m.role == "assistant"]
     steps = [
-        _turn(rest[start], _named(rest[start + 1 : end], rest[start]), narration=scenario != "relevance")
+        _turn(rest[start], _in_call_order(rest[start + 1 : end], rest[start]), narration=scenario != "relevance")
         for start, end in zip(starts, [*starts[1:], len(rest)], strict=True)
     ]
     item = Item(
@@ -136,18 +136,34 @@ def assemble(
     return item
 
 
-def _named(then: Sequence[Message], gold: Message) -> tuple[Message, ...]:
-    """What follows the gold, each response with the name of its tool: nameless ones answer the calls in their order."""
+def _in_call_order(then: Sequence[Message], gold: Message) -> tuple[Message, ...]:
+    """What follows the gold, with the tool responses in the order of its calls and each with its tool's name.
+
+    A response belongs to the call of its id, or else to the next one of its name, or else to the next that nothing
+    answers. The ids are the data set's own and are not kept: the model's calls will have others.
+    """
     calls = gold.tool_calls or ()
-    if sum(message.role == "tool" for message in then) != len(calls):
-        return tuple(then)
-    names = iter(call.function.name for call in calls)
-    return tuple(
-        message.model_copy(update={"name": message.name or next_name})
-        if message.role == "tool" and (next_name := next(names))
-        else message
-        for message in then
-    )
+    end = next((i for i, message in enumerate(then) if message.role != "tool"), len(then))
+    responses, rest = [*then[:end]], then[end:]
+    if len(responses) == len(calls):
+        ordered: list[Message | None] = [_take(responses, "tool_call_id", call.id) for call in calls]
+        for fits in ("name", "any"):
+            for i, call in enumerate(calls):
+                ordered[i] = ordered[i] or _take(responses, fits, call.function.name)
+        responses = [
+            message.model_copy(update={"name": call.function.name})
+            for message, call in zip(ordered, calls, strict=True)
+            if message is not None
+        ]
+    return tuple(message.model_copy(update={"tool_call_id": None}) for message in (*responses, *rest))
+
+
+def _take(responses: list[Message], fits: str, wanted: str) -> Message | None:
+    """The first response whose field has this value (`any`: the first), taken off the list."""
+    for index, message in enumerate(responses):
+        if fits == "any" or (wanted and getattr(message, fits) == wanted):
+            return responses.pop(index)
+    return None
 
 
 def _judged(message: Message, scenario: str) -> bool:

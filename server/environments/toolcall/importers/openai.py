@@ -24,18 +24,20 @@ def _message(said: object, called: dict[str, str]) -> Message:
         raise Unplayable("a message is not an object")
     role, content = role_of(said.get("role")), _text(said.get("content"))
     if role == "tool":
-        # The ids belong to the data set's own calls, not to those that a model will make: kept is which tool answers.
-        name = said.get("name") or called.get(str(said.get("tool_call_id")))
-        return Message(role=role, content=content, name=name if isinstance(name, str) else None)
+        id = str(said.get("tool_call_id") or "")
+        name = said.get("name") or called.get(id)
+        return Message(role=role, content=content, name=name if isinstance(name, str) else None, tool_call_id=id or None)
     if role != "assistant":
         return Message(role=role, content=content)
     calls = _calls(said)
-    called.update({call.id: call.function.name for call in calls})
+    called.update({call.id: call.function.name for call in calls if call.id})
     reply = parse_structured(calls, content)
     for problem in reply.problems:
         if problem.broken_call:
             raise Unplayable(f"the assistant's call cannot be read: {problem.code}")
-    read = tuple(ToolCall(function=FunctionCall(name=call.name, arguments=call.arguments)) for call in reply.calls)
+    read = tuple(
+        ToolCall(id=call.id, function=FunctionCall(name=call.name, arguments=call.arguments)) for call in reply.calls
+    )
     return Message(role=role, content=content, tool_calls=read or None)
 
 
