@@ -1,0 +1,151 @@
+"""The page in a real browser: a person plays an episode, and reads a file of episodes, whatever stands in it."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+NASTY = "<img src=x onerror=\"document.title='pwned'\"><script>document.title='pwned'</script>\u202e &lt;b&gt; \x1b[31m"
+
+
+def test_the_page_is_self_contained_and_strict(start_service: Callable[..., str], noop: Any) -> None:
+    url = start_service(environments={"noop": noop}, api_key="secret")
+    with httpx2.Client(base_url=url, follow_redirects=True) as http:
+        page = http.get("/")
+        assert (page.status_code, page.url.path) == (200, "/web/")
+        assert page.headers["content-type"].startswith("text/html")
+        for name in ("style.css", "app.js", "play.js", "read.js", "show.js"):
+            asset = http.get(f"/web/{name}")
+            assert asset.status_code == 200
+            policy = asset.headers["content-security-policy"]
+            assert "default-src 'none'" in policy
+            assert "unsafe" not in policy
+            assert "//" not in asset.text.replace("// ", ""), "an address of another host"
+            assert "innerHTML" not in asset.text
+        for name in ("", "nothing.js", "../settings.py", "%2e%2e%2fsettings.py"):
+            assert http.get(f"/web/x{name}").status_code == 404
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine")
+    flags = [
+        "--no-sandbox", "--headless", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+        "--disable-sync", "--no-first-run", "--disable-dev-shm-usage",
+    ]  # fmt: skip
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    page = browser.new_page(viewport={"width": 1280, "height": 860})
+    page.set_default_timeout(15_000)
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    yield page
+    assert page.title() == "RolloutGym"
+    page.close()
+    # The browser logs every refused request by itself.
+    assert [complaint for complaint in complaints if "the server responded with a status of 404" not in complaint] == []
+
+
+def _screenshot(page: Page, name: str) -> None:
+    """For a person to look at, where TEST_SCREENSHOTS names a folder."""
+    if folder := os.environ.get("TEST_SCREENSHOTS"):
+        page.screenshot(path=Path(folder) / name)
+
+
+@pytest.mark.browser
+def test_a_person_plays_an_episode(page: Page, service_url: str) -> None:
+    page.goto(service_url)
+    page.get_by_label("Environment").select_option("sql")
+    page.get_by_label("Split").select_option("test")
+    page.get_by_label("Task").fill("3")
+    page.get_by_label("Seed").fill("7")
+    page.get_by_role("button", name="Begin").click()
+    messages = page.locator("#conversation .message")
+    expect(messages).to_have_count(2)
+    box = page.get_by_label("What the model would say")
+    box.fill("QUERY SELECT '<b>bold</b>' AS tag")
+    page.get_by_role("button", name="Send").click()
+    expect(messages).to_have_count(4)
+    expect(messages.nth(3)).to_contain_text("<b>bold</b>")
+    box.fill("ANSWER nobody knows")
+    box.press("Control+Enter")
+    expect(page.locator("#figures")).to_contain_text("answered")
+    expect(page.locator("#figures")).to_contain_text("not solved")
+    expect(page.locator("#act")).to_be_hidden()
+    _screenshot(page, "play.png")
+
+
+@pytest.mark.browser
+def test_mistakes_and_limits_are_shown(page: Page, service_url: str) -> None:
+    page.goto(service_url)
+    page.get_by_label("Environment").select_option("code")
+    page.get_by_role("button", name="Begin").click()
+    expect(page.locator("#figures")).to_contain_text("running")
+    page.get_by_role("button", name="Cut off here").click()
+    expect(page.locator("#figures")).to_contain_text("max_turns")
+    page.evaluate("document.getElementById('index').removeAttribute('max')")
+    page.get_by_label("Task").fill("99999")
+    page.get_by_role("button", name="Begin").click()
+    expect(page.get_by_role("alert")).to_contain_text("task_not_found")
+    page.get_by_label("Task").fill("0")
+    page.get_by_role("button", name="Begin").click()
+    expect(page.get_by_role("alert")).to_be_hidden()
+
+
+@pytest.mark.browser
+def test_episodes_of_a_file_are_read_as_text(page: Page, service_url: str, tmp_path: Path) -> None:
+    episodes: list[Any] = [
+        {
+            "environment": "sql", "task_id": NASTY, "seed": 3, "episode_return": 0.75, "success": True, "turns": 2,
+            "stop_reason": "answered", "components": {NASTY: 0.75},
+            "transcript": [
+                {"role": "system", "content": "You explore."},
+                {"role": "user", "content": NASTY},
+                {"role": NASTY, "content": [{"type": "text", "text": NASTY}]},
+                {"role": "assistant", "content": None,
+                 "tool_calls": [{"function": {"name": NASTY, "arguments": {"x": 1}}}]},
+            ],
+        },
+        {"task_id": "second", "success": False, "episode_return": -0.1, "stop_reason": "mismatch", "turns": 1},
+        {"task_id": "third", "fault": {"code": "worker_lost", "message": NASTY}},
+        *({"task_id": f"more-{number}", "success": False, "reward": 0} for number in range(400)),
+    ]  # fmt: skip
+    file = tmp_path / "episodes.jsonl"
+    file.write_text("\n".join([*map(json.dumps, episodes), "not json", "[1]", ""]), encoding="utf-8")
+    page.goto(f"{service_url}/web/#read")
+    page.locator("#file").set_input_files(file)
+    rows = page.locator("#episodes tbody tr")
+    expect(rows).to_have_count(200)
+    expect(page.locator("#count")).to_have_text("403 of 403")
+    expect(page.get_by_role("alert")).to_contain_text("2 line(s)")
+    rows.nth(0).click()
+    expect(page.locator("#episode .message")).to_have_count(4)
+    expect(page.locator("#episode .message").nth(1).locator("pre")).to_have_text(NASTY)
+    expect(page.locator("#episode")).to_contain_text("0.75")
+    _screenshot(page, "read.png")
+    page.get_by_role("button", name="Next").click()
+    page.get_by_role("button", name="Next").click()
+    expect(rows).to_have_count(3)
+    page.get_by_label("Show").select_option("fault")
+    expect(rows).to_have_count(1)
+    page.get_by_label("Show").select_option("")
+    page.get_by_label("Search").fill("MISMATCH")
+    expect(rows).to_have_count(1)
+    rows.nth(0).press("Enter")
+    expect(page.locator("#episode")).to_contain_text("second")
