@@ -23,6 +23,7 @@ NOW = "2025-01-01 00:00:00"
 """The clock of every query: what `date('now')` and its kin see, UTC."""
 
 STEPS_PER_TICK = 1000
+_OPEN_MODE = "mode=ro&immutable=1"
 _CHUNK_ROWS = 32
 _DATE_FUNCTIONS = ("date", "time", "datetime", "julianday", "unixepoch")
 _ZONE_MODIFIERS = frozenset({"localtime", "utc"})
@@ -139,7 +140,7 @@ class Database:
         self._ticks = 0
         self._deadline = 0.0
         self._timed_out = False
-        uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
+        uri = f"file:{quote(str(path.absolute()))}?{_OPEN_MODE}"
         try:
             # No statement cache: the authorizer, which sees what is read, is asked only when a statement is compiled.
             self._connection = sqlite3.connect(
