@@ -7,7 +7,7 @@ the same database further questions (see `ties`) and by asking everything once m
 
 import re
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,6 +19,7 @@ MAX_ROWS = 100_000
 MAX_CELLS = 1_000_000
 MAX_BYTES = 16 * 2**20
 
+_GROUP = re.compile(r"\bgroup\s+by\b", re.IGNORECASE)
 _ORDER_OR_LIMIT = re.compile(r"\b(order|limit)\b", re.IGNORECASE)
 
 
@@ -85,10 +86,10 @@ def compute_gold(database: Database, task: SqlTask) -> Gold:
     result = run_gold(database, task.gold_sql)
     accepted, tie, ordered = _accepted(database, task.gold_sql, result)
     with closing(_BackwardsDatabase(task.database, database.limits)) as backwards:
-        reversed_result = run_gold(backwards, task.gold_sql)
+        sql, reversed_result = _run_backwards(backwards, task.gold_sql)
         row_dependent = not any(rows_match(reversed_result.rows, expected) for expected in accepted)
         if row_dependent:
-            accepted += _accepted(backwards, task.gold_sql, reversed_result)[0]
+            accepted += _accepted(backwards, sql, reversed_result)[0]
     same_values = Counter(result.rows) == Counter(reversed_result.rows)
     return Gold(
         columns=result.columns,
@@ -109,6 +110,21 @@ class _BackwardsDatabase(Database):
     def _configure(self) -> None:
         super()._configure()
         self._connection.execute("PRAGMA reverse_unordered_selects = ON")
+
+
+def _run_backwards(database: _BackwardsDatabase, sql: str) -> tuple[str, QueryResult]:
+    """The query's result when its tables are scanned backwards, and the query that gives it.
+
+    SQLite itself does not turn the scan of a query that groups; that is rewritten, where it can be.
+    """
+    if _GROUP.search(sql):
+        from rolloutgym.server.environments.sql import ties  # sqlglot takes a tenth of a second to import
+
+        rewritten = ties.scanned_backwards(sql)
+        if rewritten is not None:
+            with suppress(GoldFailed):
+                return rewritten, run_gold(database, rewritten)
+    return sql, run_gold(database, sql)
 
 
 def run_gold(database: Database, sql: str) -> QueryResult:

@@ -19,6 +19,8 @@ from rolloutgym.server.environments.sql.database import Cell, Database, QueryFai
 MAX_ROWS = 100_000
 MAX_CELLS = 1_000_000
 MAX_BYTES = 16 * 2**20
+_DIGITS = 9
+"""Decimals by which sums are compared as sort keys."""
 MAX_VARIANTS = 32
 """Most combinations of tied rows in sub-queries that are tried."""
 
@@ -42,6 +44,22 @@ def accepted_results(database: Database, sql: str, result: QueryResult) -> tuple
             accepted.append(_expected(database, variant, other))
             tie = True
     return accepted, tie, ordered
+
+
+def scanned_backwards(sql: str) -> str | None:
+    """The query over its tables' rows in reverse order; none where it cannot be read."""
+    statement = _parse(sql)
+    if statement is None:
+        return None
+    own = {cte.alias.lower() for cte in statement.find_all(exp.CTE)}
+    for table in list(statement.find_all(exp.Table)):
+        if table.name.lower() in own:
+            continue
+        alias = exp.TableAlias(this=exp.to_identifier(table.alias_or_name, quoted=True))
+        # Without a LIMIT, SQLite leaves out the order of a sub-query as one that cannot matter.
+        rows = exp.select("*").from_(exp.table_(table.this.copy())).order_by("rowid DESC").limit(-1)
+        table.replace(exp.Subquery(this=rows, alias=alias))
+    return statement.sql(dialect="sqlite")
 
 
 def _parse(sql: str) -> exp.Query | None:
@@ -157,6 +175,9 @@ def _keys(order: exp.Expr, projections: Sequence[exp.Expr]) -> list[exp.Expr] | 
                     column.replace(named[column.name.lower()].copy())
         if key.find(exp.Window):
             return None
+        if key.find(exp.Sum, exp.Avg):
+            # Sums that are equal but for the order of adding tie.
+            key.this.replace(exp.Round(this=key.this.copy(), decimals=exp.Literal.number(_DIGITS)))
         keys.append(key)
     return keys
 
