@@ -80,8 +80,14 @@ class WorkerPool:
         self._lost = 0
 
     async def start(self) -> None:
+        """Raises `WorkerLost` where a process does not start; then none is left."""
         self._workers = [_Worker() for _ in range(self._size)]
-        await asyncio.gather(*(worker.start(self._limits) for worker in self._workers))
+        try:
+            await asyncio.gather(*(worker.start(self._limits) for worker in self._workers))
+        except BaseException:
+            for worker in self._workers:
+                worker.kill()
+            raise
         for worker in self._workers:
             self._idle.put_nowait(worker)
 
@@ -143,15 +149,19 @@ class _Worker(asyncio.Protocol):
     async def start(self, limits: Limits) -> None:
         """Start the process and wait until it answers. Raises `WorkerLost`."""
         ours, theirs = socket.socketpair()
+        command = [sys.executable, "-P", "-m", "rolloutgym.server.environments.sql.worker"]
         with theirs:
-            command = [sys.executable, "-P", "-m", "rolloutgym.server.environments.sql.worker"]
-            self._process = subprocess.Popen(  # noqa: ASYNC220 - a few milliseconds, at start or after a loss
-                [*command, str(theirs.fileno()), str(os.getpid())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                env={name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ} | {"TZ": "UTC"},
-            )
+            try:
+                self._process = subprocess.Popen(  # noqa: ASYNC220 - a few milliseconds, at start or after a loss
+                    [*command, str(theirs.fileno()), str(os.getpid())],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    env={name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ} | {"TZ": "UTC"},
+                )
+            except OSError as error:
+                ours.close()
+                raise WorkerLost(f"a process that runs SQL did not start: {error.strerror}") from None
         self._buffer.clear()
         await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
         answer = await self.call(pickle.dumps(limits), _START_S)
