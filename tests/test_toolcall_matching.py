@@ -30,7 +30,8 @@ from rolloutgym.server.environments.toolcall.parsing import Call
 # Each value equals itself and no other one.
 DISTINCT: list[Any] = [
     None, True, False, 0, 1, 2.5, "", "0", "1", "true", "null", "None", "[]", [], [[]], {}, [0], [False], [None], ["a"],
-    {"a": None}, {"a": []}, {"a": 0}, {"a": False}, {"b": 0}, {"a": 0, "b": 0}, [1, 2], [2, 1], "A", "a", "e\u0301", "\u00e9",
+    {"a": None}, {"a": []}, {"a": 0}, {"a": False}, {"b": 0}, {"a": 0, "b": 0}, [1, 2], [2, 1], "A", "a", "e\u0301",
+    "\u00e9",
 ]  # fmt: skip
 
 

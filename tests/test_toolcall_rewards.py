@@ -1,0 +1,242 @@
+"""What turns and episodes are worth, by hand for every preset, and what must hold whatever the reply."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rolloutgym.server.environments.toolcall.items import ArgumentRule, ExpectedCall, Turn
+from rolloutgym.server.environments.toolcall.parsing import Call, Problem, ProblemCode, Reply
+from rolloutgym.server.environments.toolcall.rewards import (
+    PRESETS,
+    Ending,
+    Scoring,
+    TurnResult,
+    episode_components,
+    return_range,
+    score_turn,
+    turn_weights,
+    unanswered,
+)
+
+BROKEN = Problem(ProblemCode.INVALID_JSON, 0)
+
+
+def turn(*calls: tuple[str, dict[str, Any]], order: Any = "any") -> Turn:
+    expected = tuple(ExpectedCall(name=name, arguments=arguments) for name, arguments in calls)
+    return Turn(expect="calls" if calls else "none", calls=expected, order=order)
+
+
+def reply(
+    *calls: tuple[str, dict[str, Any]], content: str = "", problems: tuple[Problem, ...] = (), spoilt: bool = False
+) -> Reply:
+    return Reply(None, content, tuple(Call(*call) for call in calls), problems, spoilt=spoilt)
+
+
+def score(said: Reply, expected: Turn, preset: Any, **options: Any) -> float:
+    return score_turn(said, expected, {}, Scoring(preset=preset, **options)).score
+
+
+A, B = ("f", {"x": 1, "y": "a"}), ("g", {"x": 2})
+A_WRONG = ("f", {"x": 1, "y": "b"})
+A_MORE = ("f", {"x": 1, "y": "a", "z": 0})
+AB = turn(A, B)
+
+
+@pytest.mark.parametrize(
+    ("said", "expected", "scores"),
+    [
+        # (seed, exact, subset, bfcl, f1, toolrl)
+        (reply(A, B), AB, (1, 1, 1, 1, 1, 4)),
+        (reply(B, A), AB, (0, 1, 1, 1, 1, 4)),
+        (reply(A_MORE, B), AB, (1, 0, 1, 0, (11 / 12 + 1) / 2, 6 * (1 + 2 / 3 + 2 + 2) / 6 - 2)),
+        (reply(A_WRONG, B), AB, (0, 0, 0, 0, (3 / 4 + 1) / 2, 6 * 5 / 6 - 2)),
+        (reply(A), AB, (0, 0, 0, 0, 2 / 3, 6 * (1 / 2 + 3) / 6 - 2)),
+        (reply(A, B, B), AB, (0, 0, 0, 0, 4 / 5, 6 * (2 / 3 + 5) / 6 - 2)),
+        (reply(A, B, *[("h", {})] * 4), AB, (0, 0, 0, 0, 4 / 8, 6 * (2 / 6 + 5) / 6 - 2)),
+        (reply(A, B, problems=(BROKEN,)), AB, (0, 0, 0, 0, 4 / 5, 6 * (2 / 3 + 5) / 6 - 3)),
+        (reply(content="no"), AB, (0, 0, 0, 0, 0, -2)),
+        (reply(problems=(BROKEN,)), AB, (0, 0, 0, 0, 0, -3)),
+        (reply(A, B, problems=(Problem(ProblemCode.THINK_MISSING, 0),), spoilt=True), AB, (0, 0, 0, 0, 0, -3)),
+        (reply(A, B, problems=(Problem(ProblemCode.UNCLOSED, 0),)), AB, (1, 1, 1, 1, 1, 3)),
+        (reply(content="hello"), turn(), (1, 1, 1, 1, 1, 4)),
+        (reply(A, content="hello"), turn(), (0, 0, 0, 0, 0, -2)),
+        (reply(problems=(BROKEN,)), turn(), (0, 0, 0, 0, 0, -3)),
+        (reply(), turn(), (0, 0, 0, 0, 0, -3)),
+        (reply(("pwd", {})), turn(("pwd", {})), (1, 1, 1, 1, 1, 4)),
+        (reply(B, A), turn(A, B, order="ordered"), (0, 0, 0, 0, 2 * 1 / 4, 6 * (1 + 3) / 6 - 2)),
+    ],
+)  # fmt: skip
+def test_turn_scores_by_hand(said: Reply, expected: Turn, scores: tuple[float, ...]) -> None:
+    schemas = {name: {"properties": {"x": {"type": "integer"}, "y": {"type": "string"}}} for name in "fg"}
+    results = {preset: score_turn(said, expected, {**schemas, "pwd": {}}, Scoring(preset=preset)) for preset in PRESETS}
+    order = ("seed", "exact", "subset", "bfcl", "f1", "toolrl")
+    assert {name: results[name].score for name in order} == pytest.approx(dict(zip(order, scores, strict=True)))  # type: ignore[index]
+    for name, result in results.items():
+        correct = (result.score - result.format_ok) / 3 if name == "toolrl" else result.score
+        assert result.perfect == (correct == 1)
+
+
+def test_any_turn_is_not_judged() -> None:
+    for said in (reply(), reply(A), reply(content="x")):
+        assert score_turn(said, Turn(expect="any"), {}, Scoring()).perfect
+
+
+def test_options_of_matching_reach_the_turns() -> None:
+    expected = turn(("f", {"x": "Café"}))
+    assert score(reply(("f", {"x": "CAFE\u0301"})), expected, "exact", strings="casefold") == 1
+    assert score(reply(("f", {"x": "Café", "z": 1})), expected, "exact", extra_arguments="allow") == 1
+    assert score(reply(("f", {"x": "Café", "z": 1})), expected, "subset", extra_arguments="forbid") == 0
+    schema = {"f": {"properties": {"z": {"default": 1}}}}
+    said = reply(("f", {"x": "Café", "z": 1}))
+    assert score_turn(said, expected, schema, Scoring(defaults_equal=True)).perfect
+
+
+def test_toolrl_normalized_and_with_ignored_arguments() -> None:
+    assert score(reply(A, B), AB, "toolrl", toolrl_normalized=True) == 1
+    assert score(reply(problems=(BROKEN,)), AB, "toolrl", toolrl_normalized=True) == 0
+    assert score(reply(content="x"), turn(), "toolrl", toolrl_normalized=True) == 1
+    ignoring = ExpectedCall(name="f", arguments={"x": 1, "y": 2}, rules={"y": ArgumentRule(kind="ignore")})
+    assert score(reply(("f", {"x": 1})), Turn(expect="calls", calls=(ignoring,)), "toolrl") == 4
+
+
+# ---- episodes -------------------------------------------------------------------------------------------------------
+
+PERFECT, WRONG = TurnResult(1.0, True, True), TurnResult(0.0, False, True)
+MALFORMED = TurnResult(0.0, False, False)
+
+
+def played(results: list[TurnResult], turns: list[Turn], ending: Ending, **options: Any) -> float:
+    scoring = Scoring(**options)
+    return sum(episode_components(results, turn_weights(turns, scoring), ending, scoring).values())
+
+
+ONE = turn(A)
+TALK = turn()
+DONE, STOPPED = Ending.COMPLETED, Ending.STOPPED
+
+
+@pytest.mark.parametrize(
+    ("results", "turns", "ending", "value"),
+    [
+        ([PERFECT], [ONE], DONE, 1.5),
+        ([WRONG], [ONE], STOPPED, -1.0),
+        ([PERFECT] * 3, [ONE] * 3, DONE, 1.5),
+        ([PERFECT, PERFECT, WRONG], [ONE] * 3, STOPPED, 2 / 3 - 0.2),
+        ([PERFECT, WRONG], [ONE] * 3, STOPPED, 1 / 3 - 0.2),
+        ([WRONG], [ONE] * 3, STOPPED, -1.0),
+        # one of five is 0.0 with the penalty, which the seed maps to −1 as well
+        ([PERFECT, WRONG], [ONE] * 5, STOPPED, -1.0),
+        ([PERFECT, WRONG], [AB, ONE, ONE], STOPPED, 2 / 4 - 0.2),
+        # a failed narration turn is a failure
+        ([PERFECT, WRONG], [ONE, TALK], STOPPED, 1 - 0.2),
+        ([PERFECT, PERFECT], [ONE, TALK], DONE, 1.5),
+        ([PERFECT, WRONG], [ONE, TALK], DONE, 1 - 0.2),
+        # after the first failure nothing counts, even if the episode goes on
+        ([WRONG, PERFECT, PERFECT], [ONE] * 3, DONE, -1.0),
+        ([PERFECT, WRONG, PERFECT], [ONE] * 3, DONE, 1 / 3 - 0.2),
+        # no call is expected
+        ([PERFECT], [TALK], DONE, 1.5),
+        ([WRONG], [TALK], STOPPED, -1.0),
+    ],
+)
+def test_seed_numbers(results: list[TurnResult], turns: list[Turn], ending: Ending, value: float) -> None:
+    assert played(results, turns, ending, preset="seed") == pytest.approx(value)
+
+
+def test_seed_without_its_floor() -> None:
+    assert played([WRONG], [ONE] * 3, STOPPED, preset="seed", seed_floor=False) == pytest.approx(-0.2)
+
+
+@pytest.mark.parametrize(
+    ("results", "turns", "ending", "options", "value"),
+    [
+        ([PERFECT, WRONG], [AB, ONE], STOPPED, {}, 2 / 3 - 0.2),
+        ([PERFECT, WRONG], [AB, ONE], DONE, {}, 2 / 3),
+        ([PERFECT, WRONG], [AB, ONE], DONE, {"weights": "turns"}, 1 / 2),
+        ([PERFECT, WRONG, PERFECT], [AB, ONE, TALK], DONE, {"weights": "turns"}, 2 / 3),
+        ([PERFECT, PERFECT], [AB, ONE], DONE, {"success_bonus": 2.0}, 3.0),
+        ([PERFECT, MALFORMED], [ONE, ONE], STOPPED, {"format_penalty": -0.3}, 0.5 - 0.2 - 0.3),
+        ([MALFORMED, MALFORMED], [ONE, ONE], DONE, {"format_penalty": -0.3}, -0.3),
+        ([TurnResult(0.75, False, True)], [ONE], DONE, {"preset": "f1"}, 0.75),
+        ([TurnResult(4.0, True, True)], [ONE], DONE, {"preset": "toolrl"}, 4.5),
+        ([TurnResult(2.0, False, True)], [ONE, ONE], STOPPED, {"preset": "toolrl"}, (2 - 3) / 2 - 0.2),
+        ([PERFECT], [Turn(expect="any")], DONE, {}, 1.5),
+        ([PERFECT, WRONG], [Turn(expect="any"), ONE], DONE, {}, 0.0),
+    ],
+)
+def test_general_episode(
+    results: list[TurnResult], turns: list[Turn], ending: Ending, options: dict[str, Any], value: float
+) -> None:
+    assert played(results, turns, ending, **options) == pytest.approx(value)
+
+
+SCORINGS = st.builds(
+    Scoring,
+    preset=st.sampled_from(PRESETS),
+    success_bonus=st.sampled_from([0.0, 0.5]),
+    stop_penalty=st.sampled_from([0.0, -0.2, -1.0]),
+    format_penalty=st.sampled_from([0.0, -0.1]),
+    weights=st.sampled_from(["calls", "turns"]),
+    seed_floor=st.booleans(),
+    toolrl_normalized=st.booleans(),
+)
+ARGUMENTS = st.dictionaries(st.sampled_from("xyz"), st.sampled_from([1, 2, "a", True, None, [1]]), max_size=2)
+CALL_LISTS = st.lists(st.tuples(st.sampled_from("fgh"), ARGUMENTS), max_size=4)
+PROBLEMS = st.lists(st.sampled_from([BROKEN, Problem(ProblemCode.UNCLOSED, 0)]), max_size=2).map(tuple)
+REPLIES = st.builds(
+    lambda calls, problems, content: reply(*calls, problems=problems, content=content),
+    CALL_LISTS,
+    PROBLEMS,
+    st.sampled_from(["", "hi"]),
+)
+TURNS = st.builds(lambda calls, order: turn(*calls, order=order), CALL_LISTS, st.sampled_from(["any", "ordered"]))
+SCHEMAS: dict[str, Any] = {name: {"properties": {key: {} for key in "xyz"}} for name in "fgh"}
+
+
+def answer_to(expected: Turn) -> Reply:
+    return reply(*[(call.name, call.arguments) for call in expected.calls], content="" if expected.calls else "hi")
+
+
+@settings(max_examples=400, deadline=None)
+@given(REPLIES, TURNS, SCORINGS)
+def test_turn_scores_stay_in_range_and_only_the_right_answer_is_perfect(
+    said: Reply, expected: Turn, scoring: Scoring
+) -> None:
+    worst, best = scoring.turn_range
+    honest = score_turn(answer_to(expected), expected, SCHEMAS, scoring)
+    result = score_turn(said, expected, SCHEMAS, scoring)
+    if scoring.preset != "bfcl":  # there a value must have the declared type, and these have none
+        assert (honest.score, honest.perfect) == (best, True)
+        assert result.score <= honest.score
+    assert worst <= result.score <= best
+    if result.perfect:
+        assert said.attempts == len(expected.calls)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(REPLIES, TURNS), min_size=1, max_size=4), SCORINGS, st.integers(0, 3))
+def test_returns_stay_in_range_and_silence_never_pays(
+    script: list[tuple[Reply, Turn]], scoring: Scoring, cut: int
+) -> None:
+    turns = [expected for _, expected in script]
+    weights = turn_weights(turns, scoring)
+    results = [score_turn(said, expected, SCHEMAS, scoring) for said, expected in script]
+    least, most = return_range(scoring)
+    assert sum(weights) == pytest.approx(1.0)
+    whole = sum(episode_components(results, weights, DONE, scoring).values())
+    cut = min(cut, len(turns) - 1)
+    stopped = sum(episode_components(results[: cut + 1], weights, STOPPED, scoring).values())
+    silent = sum(episode_components([*results[:cut], unanswered(scoring)], weights, STOPPED, scoring).values())
+    for value in (whole, stopped, silent):
+        assert least - 1e-9 <= value <= most + 1e-9
+    assert silent <= stopped + 1e-9
+    assert silent <= whole + 1e-9
+
+
+def test_ranges() -> None:
+    assert return_range(Scoring()) == (-0.2, 1.5)
+    assert return_range(Scoring(preset="seed")) == (-1.0, 1.5)
+    assert return_range(Scoring(preset="toolrl", format_penalty=-0.5)) == (-3.7, 4.5)
+    assert return_range(Scoring(preset="toolrl", toolrl_normalized=True)) == (-0.2, 1.5)
