@@ -57,6 +57,7 @@ check: $(VENV)/.dev .import-root/rolloutgym
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	$(BIN)/python docs/settings.py
 
 test: check $(VENV)/.system $(VENV)/.bfcl
 	$(BIN)/pytest -q -n 2 --dist loadfile

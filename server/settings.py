@@ -22,7 +22,9 @@ class Settings(BaseSettings):
 
     # -- service
     host: str = "127.0.0.1"
+    """Address to listen on; `0.0.0.0` is every one of the machine's."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    """Port to listen on; 0 takes a free one."""
     environments: Annotated[tuple[EnvironmentName, ...], NoDecode] = ("sql", "toolcall", "code")
     """Which environments to serve, comma-separated."""
     default_env: EnvironmentName = "sql"
@@ -48,6 +50,7 @@ class Settings(BaseSettings):
     store: str = "memory"
     """`memory`, or `redis://…`."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """How much is logged, to standard error."""
 
     # -- sql
     sql_data: Path | None = None

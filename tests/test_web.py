@@ -111,6 +111,7 @@ def test_mistakes_and_limits_are_shown(page: Page, service_url: str) -> None:
 @pytest.mark.browser
 def test_episodes_of_a_file_are_read_as_text(page: Page, service_url: str, tmp_path: Path) -> None:
     episodes: list[Any] = [
+        {"kind": "run", "environment": "sql"},
         {
             "environment": "sql", "task_id": NASTY, "seed": 3, "episode_return": 0.75, "success": True, "turns": 2,
             "stop_reason": "answered", "components": {NASTY: 0.75},

@@ -25,6 +25,7 @@ async function load() {
     try {
       const row = JSON.parse(text);
       if (typeof row !== "object" || row === null || Array.isArray(row)) throw new TypeError("no object");
+      if ((row.kind ?? "episode") !== "episode") return; // a header, such as the settings of an evaluation
       episodes.push({ line: line + 1, row, search: text.toLowerCase() });
     } catch {
       broken.push(line + 1);
@@ -75,7 +76,7 @@ function tableRow(episode) {
 const stopOf = (row) => (row.fault ? make("span", { className: "bad" }, "fault") : row.stop_reason ?? "–");
 
 function show(row, line) {
-  const known = ["environment", "task_id", "seed", "episode_id", "stop_reason", "turns", "invalid_actions", "sampled_tokens"];
+  const known = ["environment", "task_id", "sample", "seed", "episode_id", "stop_reason", "turns", "invalid_actions", "sampled_tokens"];
   const figures = known.filter((name) => row[name] !== undefined && row[name] !== null).map((name) => [name, String(row[name])]);
   const fault = row.fault ? (typeof row.fault === "string" ? row.fault : JSON.stringify(row.fault)) : null;
   byId("episode").replaceChildren(
