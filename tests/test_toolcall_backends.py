@@ -23,6 +23,7 @@ WHOLE_WORLD: dict[str, JsonValue] = {domain: initial_state(domain, seeded_random
 
 EVENT = {"title": "Dentist", "date": "2026-03-02", "start": "10:00", "minutes": 60}
 ACCOUNTS = {"A": {"kind": "checking", "cents": 10_050}, "B": {"kind": "savings", "cents": 0}}
+ROOM: dict[str, JsonValue] = {"celsius": 20, "brightness": 0, "shutters_closed": False}
 PRODUCT = {"name": "kite", "category": "toys", "cents": 1250, "stock": 3}
 FLIGHT = {"origin": "OSL", "destination": "LIS", "date": "2026-03-02", "departs": "10:05", "euros": 90, "seats": 4}
 
@@ -101,13 +102,13 @@ def test_bad_arguments_are_answers(arguments: dict[str, Any], error: str) -> Non
 
 
 def test_missing_argument() -> None:
-    assert world(calendar={}).call("list_events", {}) == {"error": "missing argument 'date'"}
+    assert world(calendar={"events": {}}).call("list_events", {}) == {"error": "missing argument 'date'"}
 
 
 def test_bank_keeps_cents() -> None:
     transfer = {"from_account": "A", "to_account": "B"}
     answers = play(
-        {"bank": {"accounts": ACCOUNTS}},
+        {"bank": {"accounts": ACCOUNTS, "cards": {}, "transactions": {}}},
         ("transfer_money", {**transfer, "amount": 0.1}),
         ("transfer_money", {**transfer, "amount": 0.2}),
         ("transfer_money", {**transfer, "amount": 100.2}),
@@ -195,7 +196,7 @@ def test_files() -> None:
 )
 def test_arithmetic(tool: str, arguments: tuple[Any, ...], answer: dict[str, Any]) -> None:
     properties: Any = SPECS[tool]["properties"]
-    backend = world(units={"rates": {"EUR": 1.0, "USD": 2.0}}, parcels={})
+    backend = world(units={"rates": {"EUR": 1.0, "USD": 2.0}}, parcels={"parcels": {}})
     assert backend.call(tool, dict(zip(properties, arguments, strict=True))) == answer
 
 
@@ -299,7 +300,7 @@ def test_state_stays_small() -> None:
         backend.call("append_to_note", {"note_id": "n", "line": "x" * 500})
         backend.call("write_file", {"path": f"/{number}", "text": "x" * 2000})
         backend.call("create_folder", {"path": f"/folder{number}"})
-    full = {"error": f"there can be no more than {MAX_RECORDS} notes"}
+    full = {"error": f"there can be no more than {MAX_RECORDS} of these"}
     assert backend.call("create_note", {"title": "one", "text": "more"}) == full
     assert backend.call("append_to_note", {"note_id": "n", "line": "x" * 500}) == {"error": "the note is full"}
     assert len(json.dumps(backend.state())) < 1_000_000
@@ -325,8 +326,18 @@ def test_independent_calls_commute() -> None:
     assert one.state_hash() == two.state_hash() != World(WHOLE_WORLD).state_hash()
 
 
+@pytest.mark.parametrize(("tool", "argument"), [("set_temperature", "celsius"), ("set_lights", "brightness")])
+def test_one_number_in_two_spellings_leaves_one_state(tool: str, argument: str) -> None:
+    hashes = set()
+    for value in (21, 21.0):
+        backend = world(home={"rooms": {"study": ROOM}, "doors": {}})
+        backend.call(tool, {"room": "study", argument: value})
+        hashes.add(backend.state_hash())
+    assert len(hashes) == 1
+
+
 def test_the_same_record_twice_is_two_records() -> None:
-    backend = world(notes={"notes": {}})
+    backend = world(notes={"notes": {}, "reminders": {}})
     first: Any = backend.call("create_note", {"title": "a", "text": "b"})
     once = backend.state_hash()
     second: Any = backend.call("create_note", {"title": "a", "text": "b"})
@@ -335,21 +346,32 @@ def test_the_same_record_twice_is_two_records() -> None:
 
 
 def test_a_fresh_back_end_each_time() -> None:
-    state = BackendState(name="world", initial={"home": {"rooms": {"study": {"celsius": 20}}, "doors": {}}})
+    state = BackendState(name="world", initial={"home": {"rooms": {"study": ROOM}, "doors": {}}})
     one = make(state)
     one.call("set_temperature", {"room": "study", "celsius": 25})
-    assert make(state).call("get_room", {"room": "study"}) == {"room": "study", "celsius": 20}
+    assert make(state).call("get_room", {"room": "study"}) == {"room": "study", **ROOM}
     assert one.state_hash() != make(state).state_hash()
 
 
 @pytest.mark.parametrize(
-    "state",
+    ("state", "reason"),
     [
-        BackendState(name="moon"),
-        BackendState(name="world", initial={"moon": {}}),
-        BackendState(name="world", initial={"home": []}),
+        (BackendState(name="moon"), "there is no back end 'moon'"),
+        (BackendState(name="world", initial={"moon": {}}), "there is no back end for 'moon'"),
+        (BackendState(name="world", initial={"home": []}), "state of home"),
+        (BackendState(name="world", initial={"home": {"rooms": {}}}), "state of home: doors: Field required"),
+        (
+            BackendState(name="world", initial={"calendar": {"events": {"e": {**EVENT, "minutes": "60"}}}}),
+            "events.e.minutes",
+        ),
+        (BackendState(name="world", initial={"calendar": {"events": {"e": {**EVENT, "room": 1}}}}), "events.e.room"),
+        (BackendState(name="world", initial={"units": {"rates": {"EUR": 0}}}), "rates.EUR"),
+        (
+            BackendState(name="world", initial={"library": {"books": {}, "loans": {}, "loan_due": "2026-13-01"}}),
+            "no day",
+        ),
     ],
 )
-def test_unknown_back_ends(state: BackendState) -> None:
-    with pytest.raises(ValueError, match="no back end"):
+def test_back_ends_that_cannot_start(state: BackendState, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
         backends.make(state)

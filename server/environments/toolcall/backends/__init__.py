@@ -5,13 +5,12 @@
 code sees them. The state is JSON, bounded, and compared by its hash.
 """
 
-import copy
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from rolloutgym.models import ToolSpec
 from rolloutgym.server.environments.toolcall.backends.bank import Bank
@@ -32,10 +31,10 @@ from rolloutgym.server.environments.toolcall.backends.units import Units
 from rolloutgym.server.environments.toolcall.backends.weather import Weather
 from rolloutgym.server.environments.toolcall.items import BackendState
 
-_ALL: tuple[type[Domain], ...] = (
+_ALL: tuple[type[Domain[Any]], ...] = (
     Bank, Calendar, Contacts, Files, Home, Library, Notes, Parcels, Restaurants, Shop, Tickets, Travel, Units, Weather,
 )  # fmt: skip
-DOMAINS: dict[str, type[Domain]] = {domain.name: domain for domain in _ALL}
+DOMAINS: dict[str, type[Domain[Any]]] = {domain.name: domain for domain in _ALL}
 
 WORLD = "world"
 """The name in `BackendState` of the back end made of these domains; `initial` has one state by domain."""
@@ -55,11 +54,16 @@ class World:
     """Some of the domains, each with a state of its own."""
 
     def __init__(self, initial: Mapping[str, JsonValue]) -> None:
-        self._domains: list[Domain] = []
+        self._domains: list[Domain[Any]] = []
         for name, state in initial.items():
-            if name not in DOMAINS or not isinstance(state, dict):
+            if name not in DOMAINS:
                 raise ValueError(f"there is no back end for {name!r}")
-            self._domains.append(DOMAINS[name](copy.deepcopy(state)))
+            try:
+                own = DOMAINS[name].state_type.model_validate(state)
+            except ValidationError as error:
+                fault = error.errors(include_url=False)[0]
+                raise ValueError(f"state of {name}: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
+            self._domains.append(DOMAINS[name](own))
         self._owner = {tool: domain for domain in self._domains for tool in domain.specs}
 
     def call(self, name: str, arguments: Mapping[str, JsonValue]) -> JsonValue:
@@ -74,12 +78,11 @@ class World:
         return answer
 
     def state(self) -> dict[str, JsonValue]:
-        """A copy of the present state, by domain."""
-        return {domain.name: copy.deepcopy(domain.state) for domain in self._domains}
+        """The present state, by domain."""
+        return {domain.name: domain.state.model_dump(mode="json") for domain in self._domains}
 
     def state_hash(self) -> str:
-        text = json.dumps({domain.name: domain.state for domain in self._domains}, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self.state(), sort_keys=True).encode()).hexdigest()
 
 
 def answer_text(answer: JsonValue) -> str:

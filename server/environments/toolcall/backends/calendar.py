@@ -10,8 +10,10 @@ from rolloutgym.server.environments.toolcall.backends.domain import (
     Domain,
     Record,
     ToolError,
+    add,
     checked_day,
     clock_of,
+    find,
     identifier,
     minutes_of,
     text,
@@ -23,10 +25,20 @@ DAY_START, DAY_END = 9 * 60, 18 * 60
 """Working hours, within which free time is looked for; minutes since midnight."""
 
 
-class Calendar(Domain):
-    """State: events {id: {title, date, start, minutes}}."""
+class Event(Record):
+    title: str
+    date: str
+    start: str
+    minutes: int
 
+
+class CalendarState(Record):
+    events: dict[str, Event]
+
+
+class Calendar(Domain[CalendarState]):
     name: ClassVar[str] = "calendar"
+    state_type: ClassVar[type[Record]] = CalendarState
 
     @tool("List the events of one day, earliest first.", date=DAY)
     def list_events(self, date: str) -> JsonValue:
@@ -40,9 +52,9 @@ class Calendar(Domain):
         duration_minutes=whole("Length in minutes.", 5, 720),
     )
     def create_event(self, title: str, date: str, start: str, duration_minutes: int = 60) -> JsonValue:
-        event = {"title": title, "date": checked_day(date), "start": start, "minutes": duration_minutes}
+        event = Event(title=title, date=checked_day(date), start=start, minutes=duration_minutes)
         self._refuse_overlap(event, but=None)
-        id = self.add("events", "evt", event)
+        id = add(self.state.events, "evt", event)
         return {"status": "created", **self._shown(id, event)}
 
     @tool(
@@ -52,16 +64,16 @@ class Calendar(Domain):
         start=CLOCK,
     )
     def reschedule_event(self, event_id: str, date: str, start: str) -> JsonValue:
-        event = self.get("events", event_id)
-        moved = {**event, "date": checked_day(date), "start": start}
+        event = find(self.state.events, event_id, "event")
+        moved = event.model_copy(update={"date": checked_day(date), "start": start})
         self._refuse_overlap(moved, but=event_id)
-        event.update(moved)
-        return {"status": "moved", **self._shown(event_id, event)}
+        self.state.events[event_id] = moved
+        return {"status": "moved", **self._shown(event_id, moved)}
 
     @tool("Take an event out of the calendar.", event_id=identifier("The event."))
     def cancel_event(self, event_id: str) -> JsonValue:
-        title = self.get("events", event_id)["title"]
-        del self.records("events")[event_id]
+        title = find(self.state.events, event_id, "event").title
+        del self.state.events[event_id]
         return {"status": "cancelled", "event_id": event_id, "title": title}
 
     @tool(
@@ -72,32 +84,32 @@ class Calendar(Domain):
     def find_free_time(self, date: str, duration_minutes: int) -> JsonValue:
         start = DAY_START
         for _, event in self._on(checked_day(date)):
-            if minutes_of(event["start"]) - start >= duration_minutes:
+            if minutes_of(event.start) - start >= duration_minutes:
                 break
-            start = max(start, minutes_of(event["start"]) + event["minutes"])
+            start = max(start, minutes_of(event.start) + event.minutes)
         if start + duration_minutes > DAY_END:
             return {"date": date, "start": None}
         return {"date": date, "start": clock_of(start)}
 
-    def _on(self, date: str) -> list[tuple[str, Record]]:
-        events = [(id, event) for id, event in self.records("events").items() if event["date"] == date]
-        return sorted(events, key=lambda pair: (pair[1]["start"], pair[0]))
+    def _on(self, date: str) -> list[tuple[str, Event]]:
+        events = [(id, event) for id, event in self.state.events.items() if event.date == date]
+        return sorted(events, key=lambda pair: (pair[1].start, pair[0]))
 
-    def _refuse_overlap(self, event: Record, but: str | None) -> None:
-        start = minutes_of(event["start"])
-        end = start + event["minutes"]
+    def _refuse_overlap(self, event: Event, but: str | None) -> None:
+        start = minutes_of(event.start)
+        end = start + event.minutes
         if end > 24 * 60:
             raise ToolError("an event ends on the day it starts")
-        for id, other in self._on(event["date"]):
-            begun = minutes_of(other["start"])
-            if id != but and begun < end and start < begun + other["minutes"]:
-                raise ToolError(f"overlaps '{other['title']}' at {other['start']}")
+        for id, other in self._on(event.date):
+            begun = minutes_of(other.start)
+            if id != but and begun < end and start < begun + other.minutes:
+                raise ToolError(f"overlaps '{other.title}' at {other.start}")
 
-    def _shown(self, id: str, event: Record) -> dict[str, JsonValue]:
+    def _shown(self, id: str, event: Event) -> dict[str, JsonValue]:
         return {
             "event_id": id,
-            "title": event["title"],
-            "date": event["date"],
-            "start": event["start"],
-            "duration_minutes": event["minutes"],
+            "title": event.title,
+            "date": event.date,
+            "start": event.start,
+            "duration_minutes": event.minutes,
         }

@@ -1,4 +1,4 @@
-"""A domain: a few tools over one JSON state.
+"""A domain: a few tools over one state.
 
 A tool is a method marked with `tool`; its schema is what the model is shown and what its arguments are checked against.
 A tool that refuses raises `ToolError`, before it has changed anything. Records are kept by id; ids come from the
@@ -9,20 +9,28 @@ import hashlib
 import inspect
 from collections.abc import Callable, Mapping
 from datetime import date, datetime
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
-from pydantic import JsonValue
+from pydantic import BaseModel, ConfigDict, JsonValue
 
 from rolloutgym.models import FunctionSpec, ToolSpec
 
 MAX_RECORDS = 200
 """Most records of one kind: an episode's state stays small whatever the model does."""
 
-Record = dict[str, Any]
+
+class Record(BaseModel):
+    """A part of a domain's state: JSON values, checked when an item is loaded."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
 _Method = TypeVar("_Method", bound=Callable[..., JsonValue])
+_Record = TypeVar("_Record", bound=Record)
+_State = TypeVar("_State", bound=Record)
 
 
-class ToolError(Exception):
+class ToolError(ValueError):
     """A tool refuses; the message is its answer to the caller."""
 
 
@@ -54,10 +62,11 @@ def tool(description: str, **parameters: Mapping[str, Any]) -> Callable[[_Method
     return mark
 
 
-class Domain:
-    """One domain's live state and tools. `state` holds JSON values only; the caller gives a copy that is ours."""
+class Domain(Generic[_State]):
+    """One domain's live state and tools."""
 
     name: ClassVar[str]
+    state_type: ClassVar[type[Record]]
     specs: ClassVar[Mapping[str, ToolSpec]]
 
     def __init_subclass__(cls) -> None:
@@ -67,31 +76,31 @@ class Domain:
             if inspect.isfunction(method) and "tool_spec" in method.__dict__
         }
 
-    def __init__(self, state: dict[str, Any]) -> None:
+    def __init__(self, state: _State) -> None:
         self.state = state
 
-    def records(self, kind: str) -> dict[str, Record]:
-        return self.state.setdefault(kind, {})  # type: ignore[no-any-return]
 
-    def get(self, kind: str, id: str) -> Record:
-        """The record, or `ToolError`."""
-        try:
-            return self.records(kind)[id]
-        except KeyError:
-            raise ToolError(f"there is no {kind.removesuffix('s')} '{id[:60]}'") from None
+# ---- records --------------------------------------------------------------------------------------------------------
 
-    def add(self, kind: str, prefix: str, record: Record) -> str:
-        """Keep a new record; returns its id."""
-        records = self.records(kind)
-        if len(records) >= MAX_RECORDS:
-            raise ToolError(f"there can be no more than {MAX_RECORDS} {kind}")
-        for copy in range(MAX_RECORDS + 1):
-            text = repr((copy, sorted(record.items())))
-            id = f"{prefix}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
-            if id not in records:
-                records[id] = record
-                return id
-        raise ToolError(f"there can be no more {kind} like this one")
+
+def find(records: Mapping[str, _Record], id: str, what: str) -> _Record:
+    """The record of this id, or `ToolError`."""
+    if id not in records:
+        raise ToolError(f"there is no {what} '{id[:60]}'")
+    return records[id]
+
+
+def add(records: dict[str, _Record], prefix: str, record: _Record) -> str:
+    """Keep a new record; returns its id. `ToolError` if there are too many."""
+    if len(records) >= MAX_RECORDS:
+        raise ToolError(f"there can be no more than {MAX_RECORDS} of these")
+    for copy in range(MAX_RECORDS + 1):
+        content = repr((copy, sorted(record.model_dump().items())))
+        id = f"{prefix}-{hashlib.sha256(content.encode()).hexdigest()[:6]}"
+        if id not in records:
+            break
+    records[id] = record
+    return id
 
 
 # ---- parameters -----------------------------------------------------------------------------------------------------

@@ -4,40 +4,46 @@ from typing import ClassVar
 
 from pydantic import JsonValue
 
-from rolloutgym.server.environments.toolcall.backends.domain import MAX_RECORDS, Domain, ToolError, text, tool
+from rolloutgym.server.environments.toolcall.backends.domain import MAX_RECORDS, Domain, Record, ToolError, text, tool
 
 PATH = {"type": "string", "description": "Absolute path, such as /reports/2025.", "minLength": 1, "maxLength": 200}
 
 
-class Files(Domain):
-    """State: files {path: text}, folders [path, sorted]; the root '/' is always there and not among them."""
+class FilesState(Record):
+    files: dict[str, str]
+    """Text by path."""
+    folders: list[str]
+    """Paths, sorted; the root '/' is always there and not among them."""
 
+
+class Files(Domain[FilesState]):
     name: ClassVar[str] = "files"
+    state_type: ClassVar[type[Record]] = FilesState
 
     @tool("List the files and folders in a folder.", path=PATH)
     def list_folder(self, path: str) -> JsonValue:
         folder = self._folder(path)
         return {
             "path": folder,
-            "folders": [name for name in self._folders() if _parent(name) == folder],
-            "files": [name for name in sorted(self._files()) if _parent(name) == folder],
+            "folders": [name for name in self.state.folders if _parent(name) == folder],
+            "files": [name for name in sorted(self.state.files) if _parent(name) == folder],
         }
 
     @tool("The text of a file.", path=PATH)
     def read_file(self, path: str) -> JsonValue:
-        return {"path": path, "text": self._files()[self._file(path)]}
+        return {"path": path, "text": self.state.files[self._file(path)]}
 
     @tool("Write a new text file. Refused if there is one already.", path=PATH, text=text("What it shall hold.", 2000))
     def write_file(self, path: str, text: str) -> JsonValue:
         self._refuse_taken(path)
-        self._files()[path] = text
+        self.state.files[path] = text
         return {"status": "written", "path": path}
 
     @tool("Make a new folder.", path=PATH)
     def create_folder(self, path: str) -> JsonValue:
         self._refuse_taken(path)
-        self._folders().append(path)
-        self._folders().sort()
+        self.state.folders.append(path)
+        self.state.folders.sort()
         return {"status": "created", "path": path}
 
     @tool(
@@ -48,28 +54,22 @@ class Files(Domain):
     def move_file(self, source: str, destination: str) -> JsonValue:
         self._file(source)
         self._refuse_taken(destination)
-        self._files()[destination] = self._files().pop(source)
+        self.state.files[destination] = self.state.files.pop(source)
         return {"status": "moved", "source": source, "destination": destination}
 
     @tool("Delete a file for good.", path=PATH)
     def delete_file(self, path: str) -> JsonValue:
-        del self._files()[self._file(path)]
+        del self.state.files[self._file(path)]
         return {"status": "deleted", "path": path}
 
-    def _files(self) -> dict[str, str]:
-        return self.state.setdefault("files", {})  # type: ignore[no-any-return]
-
-    def _folders(self) -> list[str]:
-        return self.state.setdefault("folders", [])  # type: ignore[no-any-return]
-
     def _file(self, path: str) -> str:
-        if path not in self._files():
+        if path not in self.state.files:
             raise ToolError(f"there is no file '{path}'")
         return path
 
     def _folder(self, path: str) -> str:
         folder = path.rstrip("/") or "/"
-        if folder != "/" and folder not in self._folders():
+        if folder != "/" and folder not in self.state.folders:
             raise ToolError(f"there is no folder '{path}'")
         return folder
 
@@ -77,9 +77,9 @@ class Files(Domain):
         parts = path.split("/")
         if parts[0] or len(parts) < 2 or any(part in ("", ".", "..") for part in parts[1:]):
             raise ToolError(f"'{path}' is not an absolute path")
-        if path in self._files() or path in self._folders():
+        if path in self.state.files or path in self.state.folders:
             raise ToolError(f"'{path}' is already there")
-        if len(self._files()) + len(self._folders()) >= MAX_RECORDS:
+        if len(self.state.files) + len(self.state.folders) >= MAX_RECORDS:
             raise ToolError("the disk is full")
         self._folder(_parent(path))
 

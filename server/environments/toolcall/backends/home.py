@@ -1,6 +1,7 @@
 """A house with rooms and doors."""
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import ClassVar, TypeVar
 
 from pydantic import JsonValue
 
@@ -16,14 +17,31 @@ from rolloutgym.server.environments.toolcall.backends.domain import (
 )
 
 
-class Home(Domain):
-    """State: rooms {name: {celsius, brightness}}, doors {name: {locked}}, shutters {room: percent closed}."""
+class Room(Record):
+    celsius: int | float
+    brightness: int
+    shutters_closed: bool
 
+
+class Door(Record):
+    locked: bool
+
+
+class HomeState(Record):
+    rooms: dict[str, Room]
+    doors: dict[str, Door]
+
+
+_Part = TypeVar("_Part", Room, Door)
+
+
+class Home(Domain[HomeState]):
     name: ClassVar[str] = "home"
+    state_type: ClassVar[type[Record]] = HomeState
 
     @tool("Temperature, lights and shutters of a room.", room=text("The room's name.", 40))
     def get_room(self, room: str) -> JsonValue:
-        return {"room": room, **self.get("rooms", room)}
+        return {"room": room, **self._room(room).model_dump()}
 
     @tool(
         "Set the heating of a room.",
@@ -31,7 +49,8 @@ class Home(Domain):
         celsius=number("Wanted temperature in degrees Celsius.", 5, 30),
     )
     def set_temperature(self, room: str, celsius: float) -> JsonValue:
-        return self._set(room, celsius=celsius)
+        self._room(room).celsius = celsius
+        return {"room": room, "celsius": celsius}
 
     @tool(
         "Set the lights of a room.",
@@ -39,7 +58,8 @@ class Home(Domain):
         brightness=whole("Percent; 0 is off.", 0, 100),
     )
     def set_lights(self, room: str, brightness: int) -> JsonValue:
-        return self._set(room, brightness=brightness)
+        self._room(room).brightness = brightness
+        return {"room": room, "brightness": brightness}
 
     @tool(
         "Open or close the shutters of a room.",
@@ -47,11 +67,12 @@ class Home(Domain):
         closed=flag("Whether they shall be closed."),
     )
     def set_shutters(self, room: str, closed: bool) -> JsonValue:
-        return self._set(room, shutters_closed=closed)
+        self._room(room).shutters_closed = closed
+        return {"room": room, "shutters_closed": closed}
 
     @tool("Whether a door is locked.", door=text("The door's name.", 40))
     def get_door(self, door: str) -> JsonValue:
-        return {"door": door, "locked": self.get("doors", door)["locked"]}
+        return {"door": door, "locked": self._door(door).locked}
 
     @tool(
         "Lock or unlock a door.",
@@ -59,15 +80,17 @@ class Home(Domain):
         locked=flag("Whether it shall be locked."),
     )
     def set_door(self, door: str, locked: bool) -> JsonValue:
-        self.get("doors", door)["locked"] = locked
+        self._door(door).locked = locked
         return {"door": door, "locked": locked}
 
-    def get(self, kind: str, id: str) -> Record:
-        try:
-            return super().get(kind, id)
-        except ToolError as error:
-            raise ToolError(f"{error}; there are {', '.join(sorted(self.records(kind)))}") from None
+    def _room(self, name: str) -> Room:
+        return _part(self.state.rooms, name, "room")
 
-    def _set(self, room: str, **values: JsonValue) -> JsonValue:
-        self.get("rooms", room).update(values)
-        return {"room": room, **values}
+    def _door(self, name: str) -> Door:
+        return _part(self.state.doors, name, "door")
+
+
+def _part(parts: Mapping[str, _Part], name: str, what: str) -> _Part:
+    if name not in parts:
+        raise ToolError(f"there is no {what} '{name}'; there are {', '.join(sorted(parts)) or 'none'}")
+    return parts[name]

@@ -8,9 +8,12 @@ from rolloutgym.server.environments.toolcall.backends.domain import (
     CLOCK,
     DAY,
     Domain,
+    Record,
     ToolError,
+    add,
     checked_day,
     choice,
+    find,
     identifier,
     minutes_of,
     text,
@@ -21,10 +24,30 @@ from rolloutgym.server.environments.toolcall.backends.domain import (
 CUISINES = ("indian", "italian", "japanese", "lebanese", "mexican", "vegan")
 
 
-class Restaurants(Domain):
-    """State: restaurants {id: {name, city, cuisine, stars, largest_table}}, reservations {id: {…}}."""
+class Restaurant(Record):
+    name: str
+    city: str
+    cuisine: str
+    stars: float
+    largest_table: int
+    """Guests."""
 
+
+class Reservation(Record):
+    restaurant_id: str
+    date: str
+    time: str
+    people: int
+
+
+class RestaurantsState(Record):
+    restaurants: dict[str, Restaurant]
+    reservations: dict[str, Reservation]
+
+
+class Restaurants(Domain[RestaurantsState]):
     name: ClassVar[str] = "restaurants"
+    state_type: ClassVar[type[Record]] = RestaurantsState
 
     @tool(
         "List a city's restaurants of one cuisine, best rated first.",
@@ -32,15 +55,12 @@ class Restaurants(Domain):
         cuisine=choice("Kind of food.", *CUISINES),
     )
     def search_restaurants(self, city: str, cuisine: str) -> JsonValue:
-        found = [
-            (-place["stars"], id, place)
-            for id, place in self.records("restaurants").items()
-            if (place["city"], place["cuisine"]) == (city, cuisine)
-        ]
+        places = self.state.restaurants
+        found = [(-place.stars, id) for id, place in places.items() if (place.city, place.cuisine) == (city, cuisine)]
         return {
             "restaurants": [
-                {"restaurant_id": id, "name": place["name"], "stars": place["stars"]}
-                for _, id, place in sorted(found, key=lambda f: f[:2])[:10]
+                {"restaurant_id": id, "name": places[id].name, "stars": places[id].stars}
+                for _, id in sorted(found)[:10]
             ]
         }
 
@@ -52,13 +72,11 @@ class Restaurants(Domain):
         people=whole("How many guests.", 1, 20),
     )
     def book_table(self, restaurant_id: str, date: str, time: str, people: int) -> JsonValue:
-        place = self.get("restaurants", restaurant_id)
         minutes_of(time)
-        if people > place["largest_table"]:
-            raise ToolError(f"'{place['name']}' has no table for more than {place['largest_table']}")
-        reservation = {"restaurant_id": restaurant_id, "date": checked_day(date), "time": time, "people": people}
-        id = self.add("reservations", "res", reservation)
-        return {"reservation_id": id, "restaurant": place["name"], "date": date, "time": time, "people": people}
+        place = self._place_for(restaurant_id, people)
+        reservation = Reservation(restaurant_id=restaurant_id, date=checked_day(date), time=time, people=people)
+        id = add(self.state.reservations, "res", reservation)
+        return {"reservation_id": id, "restaurant": place.name, "date": date, "time": time, "people": people}
 
     @tool(
         "Change the number of guests of a reservation.",
@@ -66,15 +84,19 @@ class Restaurants(Domain):
         people=whole("How many guests.", 1, 20),
     )
     def change_guests(self, reservation_id: str, people: int) -> JsonValue:
-        reservation = self.get("reservations", reservation_id)
-        place = self.get("restaurants", reservation["restaurant_id"])
-        if people > place["largest_table"]:
-            raise ToolError(f"'{place['name']}' has no table for more than {place['largest_table']}")
-        reservation["people"] = people
+        reservation = find(self.state.reservations, reservation_id, "reservation")
+        self._place_for(reservation.restaurant_id, people)
+        reservation.people = people
         return {"reservation_id": reservation_id, "people": people}
 
     @tool("Cancel a reservation.", reservation_id=identifier("The reservation."))
     def cancel_table(self, reservation_id: str) -> JsonValue:
-        self.get("reservations", reservation_id)
-        del self.records("reservations")[reservation_id]
+        find(self.state.reservations, reservation_id, "reservation")
+        del self.state.reservations[reservation_id]
         return {"reservation_id": reservation_id, "status": "cancelled"}
+
+    def _place_for(self, restaurant_id: str, people: int) -> Restaurant:
+        place = find(self.state.restaurants, restaurant_id, "restaurant")
+        if people > place.largest_table:
+            raise ToolError(f"'{place.name}' has no table for more than {place.largest_table}")
+        return place

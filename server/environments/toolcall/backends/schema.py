@@ -23,7 +23,7 @@ class InvalidArguments(ValueError):
 
 
 def checked(arguments: Mapping[str, JsonValue], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments, integral numbers for integer parameters as `int`. `InvalidArguments` names the first misfit."""
+    """The arguments, integral numbers as `int`. `InvalidArguments` names the first misfit."""
     properties = schema["properties"]
     for name in schema.get("required", ()):
         if name not in arguments:
@@ -84,6 +84,8 @@ def _number(value: JsonValue, schema: Mapping[str, Any], where: str, *, whole: b
     least, most = schema.get("minimum", -MAX_NUMBER), schema.get("maximum", MAX_NUMBER)
     if not least <= value <= most:
         raise InvalidArguments(f"{where} must be from {least} to {most}")
-    if whole and value != int(value):
+    if value == int(value):
+        return int(value)  # 21 and 21.0 are one number and must leave one state
+    if whole:
         raise InvalidArguments(f"{where} must be {kind}")
-    return int(value) if whole else value
+    return value

@@ -8,8 +8,10 @@ from rolloutgym.server.environments.toolcall.backends.domain import (
     Domain,
     Record,
     ToolError,
+    add,
     cents,
     choice,
+    find,
     identifier,
     number,
     tool,
@@ -19,10 +21,29 @@ from rolloutgym.server.environments.toolcall.backends.domain import (
 CATEGORIES = ("audio", "books", "garden", "kitchen", "sports", "toys")
 
 
-class Shop(Domain):
-    """State: products {id: {name, category, cents, stock}}, orders {id: {product_id, quantity, status}}."""
+class Product(Record):
+    name: str
+    category: str
+    cents: int
+    stock: int
 
+
+class Order(Record):
+    product_id: str
+    quantity: int
+    status: str
+    reason: str | None = None
+    """Why it was sent back."""
+
+
+class ShopState(Record):
+    products: dict[str, Product]
+    orders: dict[str, Order]
+
+
+class Shop(Domain[ShopState]):
     name: ClassVar[str] = "shop"
+    state_type: ClassVar[type[Record]] = ShopState
 
     @tool(
         "List the products of a category, cheapest first.",
@@ -31,15 +52,15 @@ class Shop(Domain):
     )
     def search_products(self, category: str, max_price: float | None = None) -> JsonValue:
         found = [
-            (product["cents"], id, product)
-            for id, product in self.records("products").items()
-            if product["category"] == category and (max_price is None or product["cents"] <= cents(max_price))
+            (product.cents, id)
+            for id, product in self.state.products.items()
+            if product.category == category and (max_price is None or product.cents <= cents(max_price))
         ]
-        return {"products": [self._shown(id, product) for _, id, product in sorted(found, key=lambda f: f[:2])[:10]]}
+        return {"products": [self._shown(id) for _, id in sorted(found)[:10]]}
 
     @tool("The price and stock of one product.", product_id=identifier("The product."))
     def get_product(self, product_id: str) -> JsonValue:
-        return self._shown(product_id, self.get("products", product_id))
+        return self._shown(product_id)
 
     @tool(
         "Order a product. Refused if there are not enough of it.",
@@ -47,27 +68,28 @@ class Shop(Domain):
         quantity=whole("How many.", 1, 100),
     )
     def place_order(self, product_id: str, quantity: int = 1) -> JsonValue:
-        product = self.get("products", product_id)
-        if product["stock"] < quantity:
-            raise ToolError(f"only {product['stock']} left of '{product['name']}'")
-        id = self.add("orders", "ord", {"product_id": product_id, "quantity": quantity, "status": "processing"})
-        product["stock"] -= quantity
-        return {"order_id": id, "status": "processing", "total": product["cents"] * quantity / 100}
+        product = self._product(product_id)
+        if product.stock < quantity:
+            raise ToolError(f"only {product.stock} left of '{product.name}'")
+        order = Order(product_id=product_id, quantity=quantity, status="processing")
+        id = add(self.state.orders, "ord", order)
+        product.stock -= quantity
+        return {"order_id": id, "status": order.status, "total": product.cents * quantity / 100}
 
     @tool("What was ordered and how far the order is.", order_id=identifier("The order."))
     def get_order(self, order_id: str) -> JsonValue:
-        order = self.get("orders", order_id)
-        name = self.get("products", order["product_id"])["name"]
-        return {"order_id": order_id, "product": name, "quantity": order["quantity"], "status": order["status"]}
+        order = self._order(order_id)
+        name = self._product(order.product_id).name
+        return {"order_id": order_id, "product": name, "quantity": order.quantity, "status": order.status}
 
     @tool("Cancel an order that is still processing.", order_id=identifier("The order."))
     def cancel_order(self, order_id: str) -> JsonValue:
-        order = self.get("orders", order_id)
-        if order["status"] != "processing":
-            raise ToolError(f"order {order_id} is {order['status']} and can no longer be cancelled")
-        order["status"] = "cancelled"
-        self.get("products", order["product_id"])["stock"] += order["quantity"]
-        return {"order_id": order_id, "status": "cancelled"}
+        order = self._order(order_id)
+        if order.status != "processing":
+            raise ToolError(f"order {order_id} is {order.status} and can no longer be cancelled")
+        self._product(order.product_id).stock += order.quantity
+        order.status = "cancelled"
+        return {"order_id": order_id, "status": order.status}
 
     @tool(
         "Send a delivered order back.",
@@ -75,15 +97,20 @@ class Shop(Domain):
         reason=choice("Why.", "damaged", "wrong_item", "not_needed"),
     )
     def return_order(self, order_id: str, reason: str) -> JsonValue:
-        order = self.get("orders", order_id)
-        if order["status"] != "delivered":
-            raise ToolError(f"order {order_id} is {order['status']}; only a delivered one can be sent back")
-        order["status"] = "returned"
-        order["reason"] = reason
-        return {"order_id": order_id, "status": "returned", "refund": self._total(order)}
+        order = self._order(order_id)
+        if order.status != "delivered":
+            raise ToolError(f"order {order_id} is {order.status}; only a delivered one can be sent back")
+        refund = self._product(order.product_id).cents * order.quantity / 100
+        order.status = "returned"
+        order.reason = reason
+        return {"order_id": order_id, "status": order.status, "refund": refund}
 
-    def _total(self, order: Record) -> float:
-        return float(self.get("products", order["product_id"])["cents"] * order["quantity"] / 100)
+    def _product(self, id: str) -> Product:
+        return find(self.state.products, id, "product")
 
-    def _shown(self, id: str, product: Record) -> dict[str, JsonValue]:
-        return {"product_id": id, "name": product["name"], "price": product["cents"] / 100, "stock": product["stock"]}
+    def _order(self, id: str) -> Order:
+        return find(self.state.orders, id, "order")
+
+    def _shown(self, id: str) -> dict[str, JsonValue]:
+        product = self._product(id)
+        return {"product_id": id, "name": product.name, "price": product.cents / 100, "stock": product.stock}

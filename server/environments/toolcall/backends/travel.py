@@ -9,8 +9,10 @@ from rolloutgym.server.environments.toolcall.backends.domain import (
     Domain,
     Record,
     ToolError,
+    add,
     checked_day,
     choice,
+    find,
     identifier,
     tool,
     whole,
@@ -19,11 +21,29 @@ from rolloutgym.server.environments.toolcall.backends.domain import (
 AIRPORTS = ("AMS", "ATH", "BCN", "CPH", "DUB", "HEL", "LIS", "OSL", "PRG", "VIE", "WAW", "ZRH")
 
 
-class Travel(Domain):
-    """State: flights {id: {origin, destination, date, departs, euros, seats}},
-    bookings {id: {flight_id, passengers}}."""
+class Flight(Record):
+    origin: str
+    destination: str
+    date: str
+    departs: str
+    euros: int
+    seats: int
+    """Still free."""
 
+
+class Booking(Record):
+    flight_id: str
+    passengers: int
+
+
+class TravelState(Record):
+    flights: dict[str, Flight]
+    bookings: dict[str, Booking]
+
+
+class Travel(Domain[TravelState]):
     name: ClassVar[str] = "travel"
+    state_type: ClassVar[type[Record]] = TravelState
 
     @tool(
         "List the flights between two airports on one day, cheapest first.",
@@ -34,11 +54,11 @@ class Travel(Domain):
     def search_flights(self, origin: str, destination: str, date: str) -> JsonValue:
         wanted = (origin, destination, checked_day(date))
         found = [
-            (flight["euros"], id, flight)
-            for id, flight in self.records("flights").items()
-            if (flight["origin"], flight["destination"], flight["date"]) == wanted
+            (flight.euros, id)
+            for id, flight in self.state.flights.items()
+            if (flight.origin, flight.destination, flight.date) == wanted
         ]
-        return {"flights": [self._shown(id, flight) for _, id, flight in sorted(found, key=lambda f: f[:2])]}
+        return {"flights": [self._shown(id) for _, id in sorted(found)[:20]]}
 
     @tool(
         "Book seats on a flight. Refused if there are too few.",
@@ -46,37 +66,41 @@ class Travel(Domain):
         passengers=whole("How many people.", 1, 9),
     )
     def book_flight(self, flight_id: str, passengers: int = 1) -> JsonValue:
-        flight = self.get("flights", flight_id)
-        if flight["seats"] < passengers:
-            raise ToolError(f"flight {flight_id} has only {flight['seats']} seats left")
-        id = self.add("bookings", "bkg", {"flight_id": flight_id, "passengers": passengers})
-        flight["seats"] -= passengers
-        return {"booking_id": id, "flight_id": flight_id, "total": flight["euros"] * passengers}
+        flight = self._flight(flight_id)
+        if flight.seats < passengers:
+            raise ToolError(f"flight {flight_id} has only {flight.seats} seats left")
+        id = add(self.state.bookings, "bkg", Booking(flight_id=flight_id, passengers=passengers))
+        flight.seats -= passengers
+        return {"booking_id": id, "flight_id": flight_id, "total": flight.euros * passengers}
 
     @tool("The flight and the number of people of a booking.", booking_id=identifier("The booking."))
     def get_booking(self, booking_id: str) -> JsonValue:
-        booking = self.get("bookings", booking_id)
-        flight = self.get("flights", booking["flight_id"])
+        booking = find(self.state.bookings, booking_id, "booking")
+        flight = self._flight(booking.flight_id)
         return {
             "booking_id": booking_id,
-            "passengers": booking["passengers"],
-            "origin": flight["origin"],
-            "destination": flight["destination"],
-            **self._shown(booking["flight_id"], flight),
+            "passengers": booking.passengers,
+            "origin": flight.origin,
+            "destination": flight.destination,
+            **self._shown(booking.flight_id),
         }
 
     @tool("Cancel a booking; its seats are free again.", booking_id=identifier("The booking."))
     def cancel_booking(self, booking_id: str) -> JsonValue:
-        booking = self.get("bookings", booking_id)
-        self.get("flights", booking["flight_id"])["seats"] += booking["passengers"]
-        del self.records("bookings")[booking_id]
+        booking = find(self.state.bookings, booking_id, "booking")
+        self._flight(booking.flight_id).seats += booking.passengers
+        del self.state.bookings[booking_id]
         return {"booking_id": booking_id, "status": "cancelled"}
 
-    def _shown(self, id: str, flight: Record) -> dict[str, JsonValue]:
+    def _flight(self, id: str) -> Flight:
+        return find(self.state.flights, id, "flight")
+
+    def _shown(self, id: str) -> dict[str, JsonValue]:
+        flight = self._flight(id)
         return {
             "flight_id": id,
-            "date": flight["date"],
-            "departs": flight["departs"],
-            "price": flight["euros"],
-            "seats": flight["seats"],
+            "date": flight.date,
+            "departs": flight.departs,
+            "price": flight.euros,
+            "seats": flight.seats,
         }

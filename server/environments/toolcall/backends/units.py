@@ -1,10 +1,18 @@
 """Conversions of units and currencies, and sums. Rates stand in the state; nothing changes it."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
-from rolloutgym.server.environments.toolcall.backends.domain import Domain, ToolError, choice, number, tool, whole
+from rolloutgym.server.environments.toolcall.backends.domain import (
+    Domain,
+    Record,
+    ToolError,
+    choice,
+    number,
+    tool,
+    whole,
+)
 
 _LENGTH = {"m": 1.0, "km": 1000.0, "cm": 0.01, "mile": 1609.344, "foot": 0.3048, "inch": 0.0254}
 _MASS = {"kg": 1.0, "g": 0.001, "pound": 0.45359237, "ounce": 0.028349523125}
@@ -15,10 +23,14 @@ _UNITS = tuple(unit for quantity in _QUANTITIES for unit in quantity)
 CURRENCIES = ("EUR", "USD", "GBP", "JPY", "CHF", "SEK", "PLN")
 
 
-class Units(Domain):
-    """State: rates {currency: units of it for one euro}."""
+class UnitsState(Record):
+    rates: dict[str, Annotated[float, Field(gt=0)]]
+    """Units of a currency for one euro."""
 
+
+class Units(Domain[UnitsState]):
     name: ClassVar[str] = "units"
+    state_type: ClassVar[type[Record]] = UnitsState
 
     @tool(
         "Convert a length, mass or volume to another unit.",
@@ -39,7 +51,9 @@ class Units(Domain):
         to_currency=choice("Currency wanted.", *CURRENCIES),
     )
     def convert_currency(self, amount: float, from_currency: str, to_currency: str) -> JsonValue:
-        rates = self.state["rates"]
+        rates = self.state.rates
+        if not {from_currency, to_currency} <= rates.keys():
+            raise ToolError(f"there is no rate between {from_currency} and {to_currency}")
         return {"amount": round(amount / rates[from_currency] * rates[to_currency], 2), "currency": to_currency}
 
     @tool(

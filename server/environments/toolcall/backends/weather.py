@@ -15,10 +15,20 @@ from rolloutgym.server.environments.toolcall.backends.domain import (
 )
 
 
-class Weather(Domain):
-    """State: cities {name: {day or "now": {sky, celsius, wind_kmh}}}."""
+class Conditions(Record):
+    sky: str
+    celsius: int
+    wind_kmh: int
 
+
+class WeatherState(Record):
+    cities: dict[str, dict[str, Conditions]]
+    """By name of the city, then by day or "now"."""
+
+
+class Weather(Domain[WeatherState]):
     name: ClassVar[str] = "weather"
+    state_type: ClassVar[type[Record]] = WeatherState
 
     @tool("The weather in a city at this moment.", city=text("The city's name.", 60))
     def get_current_weather(self, city: str) -> JsonValue:
@@ -28,8 +38,8 @@ class Weather(Domain):
     def get_forecast(self, city: str, date: str) -> JsonValue:
         return {"city": city, "date": date, **self._at(city, checked_day(date))}
 
-    def _at(self, city: str, when: str) -> Record:
-        days: Record = self.records("cities").get(city, {})
+    def _at(self, city: str, when: str) -> dict[str, JsonValue]:
+        days = self.state.cities.get(city, {})
         if when not in days:
             raise ToolError(f"nothing is known for '{city}' and that time")
-        return dict(days[when])
+        return days[when].model_dump()

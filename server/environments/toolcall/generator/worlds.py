@@ -132,7 +132,7 @@ def _bank(random: Random) -> State:
         for id, status in zip(numbered(random, "CARD-", 2, 10, 99), ("active", "frozen"), strict=True)
     }
     transactions = {
-        id: {"account_id": random.choice(ids), "cents": -random.randrange(500, 20_000), "with": shop}
+        id: {"account_id": random.choice(ids), "cents": -random.randrange(500, 20_000), "other": shop}
         for id, shop in zip(
             numbered(random, "trx-", 5, 1000, 9999),
             random.sample(("grocer", "railway", "pharmacy", "cinema", "bakery", "florist"), 5),

@@ -26,7 +26,9 @@ def _message(said: object, called: dict[str, str]) -> Message:
     if role == "tool":
         id = str(said.get("tool_call_id") or "")
         name = said.get("name") or called.get(id)
-        return Message(role=role, content=content, name=name if isinstance(name, str) else None, tool_call_id=id or None)
+        return Message(
+            role=role, content=content, name=name if isinstance(name, str) else None, tool_call_id=id or None
+        )
     if role != "assistant":
         return Message(role=role, content=content)
     calls = _calls(said)
