@@ -14,9 +14,15 @@ from starlette.middleware.cors import CORSMiddleware
 
 from rolloutgym.server import serving
 from rolloutgym.server.environments.registry import AnyEnvironment, build_environments
-from rolloutgym.server.routes import episodes, mcp, operations, tasks, web, websocket
-from rolloutgym.server.routes.faults import install_error_handlers
+from rolloutgym.server.routes import web
+from rolloutgym.server.routes.bodies import json_app
+from rolloutgym.server.routes.episodes import add_episode_routes
+from rolloutgym.server.routes.faults import UnexpectedFaults, add_error_handlers
+from rolloutgym.server.routes.mcp import add_mcp_routes
+from rolloutgym.server.routes.operations import add_environment_routes, add_service_routes
 from rolloutgym.server.routes.security import Gate
+from rolloutgym.server.routes.tasks import add_named_task_routes, add_task_routes
+from rolloutgym.server.routes.websocket import add_websocket_route
 from rolloutgym.server.service import Service
 from rolloutgym.server.settings import Settings
 
@@ -36,15 +42,15 @@ def create_app(settings: Settings, environments: Mapping[str, AnyEnvironment] | 
             await service.drain()
             await service.stop()
 
-    app = FastAPI(title="RolloutGym", version=API_VERSION, lifespan=lifespan)
-    app.state.service = service
+    app = json_app(title="RolloutGym", version=API_VERSION, lifespan=lifespan)
     # Before the routes that take any name: "/sql/splits" is the sub-application's own.
     for name, environment in service.environments.items():
-        sub = FastAPI(title=f"RolloutGym: {name}", version=API_VERSION)
+        sub = json_app(title=f"RolloutGym: {name}", version=API_VERSION)
         _add_routes(sub, service, environment, {name: environment})
         app.mount(f"/{name}", sub)
     _add_routes(app, service, service.default, service.environments)
     app.include_router(web.router)
+    app.add_middleware(UnexpectedFaults, metrics=service.metrics)
     app.add_middleware(Gate, settings=settings, metrics=service.metrics)
     if settings.allowed_origins:
         app.add_middleware(
@@ -57,14 +63,16 @@ def _add_routes(
     app: FastAPI, service: Service, environment: AnyEnvironment, known: Mapping[str, AnyEnvironment]
 ) -> None:
     """All routes of one environment, and those that name one of the `known` environments in their path."""
-    install_error_handlers(app, service.metrics)
-    app.include_router(operations.service_router(service, known))
-    app.include_router(operations.router(service, environment))
-    app.include_router(episodes.router(service, environment))
-    app.include_router(websocket.router(service, environment))
-    app.include_router(mcp.router(service, environment))
-    app.include_router(tasks.router(service, environment))
-    app.include_router(tasks.named_router(service, known))
+    app.state.service = service
+    app.state.max_body_bytes = service.settings.max_body_bytes
+    add_error_handlers(app, service.metrics)
+    add_episode_routes(app, service, environment)
+    add_websocket_route(app, service, environment)
+    add_mcp_routes(app, service, environment)
+    add_task_routes(app, environment)
+    add_environment_routes(app, environment)
+    add_service_routes(app, service, known)
+    add_named_task_routes(app, known)
 
 
 def run(settings: Settings, on_listening: Callable[[str], None] | None = None) -> None:

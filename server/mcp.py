@@ -144,11 +144,11 @@ class Agent:
         if episode_id is None:
             raise EpisodeNotReset("no episode is played here: initialize, or name one by its session_id")
         try:
-            taken = await self._sessions.call_tool(self._environment, episode_id, params.name, params.arguments or {})
+            written = await self._sessions.call_tool(self._environment, episode_id, params.name, params.arguments or {})
         except (InvalidRequest, EpisodeDone) as error:
             # The agent's own mistake, which it should read and mend.
             return _tool_result(error.message, mistaken=True)
-        answer = from_json(taken.answer)
+        answer = from_json(written)
         shown = {"rolloutgym/step_count": answer["step_count"], "rolloutgym/done": answer["done"]}
         return _tool_result(_spoken(answer)) | {"_meta": shown}
 

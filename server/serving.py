@@ -13,6 +13,7 @@ from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from rolloutgym.server.service import Service
 from rolloutgym.server.settings import Settings
@@ -49,7 +50,12 @@ class Server(uvicorn.Server):
 
 
 def server_of(app: FastAPI, settings: Settings, on_listening: Callable[[], None] | None = None) -> Server:
-    config = uvicorn.Config(
+    """A server for what `create_app` made."""
+    return Server(uvicorn_config(app, settings), app.state.service, on_listening)
+
+
+def uvicorn_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
@@ -63,7 +69,6 @@ def server_of(app: FastAPI, settings: Settings, on_listening: Callable[[], None]
         ws_per_message_deflate=False,
         timeout_graceful_shutdown=_CLOSE_S,
     )
-    return Server(config, app.state.service, on_listening)
 
 
 def serve(app: FastAPI, settings: Settings, on_listening: Callable[[str], None] | None = None) -> None:

@@ -10,9 +10,8 @@ import logging
 import math
 import secrets
 import uuid
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
-from contextlib import asynccontextmanager
-from time import perf_counter
+from collections.abc import Coroutine, Iterable, Mapping
+from time import monotonic, perf_counter
 from typing import Any, NamedTuple
 
 from pydantic import JsonValue, ValidationError
@@ -149,7 +148,7 @@ class Sessions:
                 episode, record = await self._begin(session, task.id, seed, options)
             except BaseException:
                 if not had_place:
-                    await self._store.release(session.key)
+                    await self._store.unreserve(session.key)
                 raise
             self._drop(session)
             self._finished.pop(session.key, None)
@@ -168,8 +167,10 @@ class Sessions:
         *,
         step: int | None = None,
         timeout_s: float | None = None,
-    ) -> Taken:
-        """Take an action. `step`, the number of steps before it, makes a repetition safe: it gets the first answer."""
+    ) -> bytes:
+        """Take an action. `step`, the number of steps before it, makes a repetition safe: it gets the first answer.
+
+        Returns the step result, JSON."""
         async with self._hold(environment, episode_id) as session:
             written = session.codec.write_action(action)
             repeated = _repeated(session.begun(), step, written)
@@ -180,7 +181,7 @@ class Sessions:
 
     async def truncate(
         self, environment: AnyEnvironment, episode_id: str, reason: TruncationReason, *, step: int | None = None
-    ) -> Taken:
+    ) -> bytes:
         """The trainer ends the episode at a limit of its own."""
         async with self._hold(environment, episode_id) as session:
             repeated = _repeated(session.begun(), step, reason)
@@ -191,7 +192,7 @@ class Sessions:
 
     async def call_tool(
         self, environment: AnyEnvironment, episode_id: str, name: str, arguments: Mapping[str, JsonValue]
-    ) -> Taken:
+    ) -> bytes:
         """Take the action that a tool call stands for."""
         async with self._hold(environment, episode_id) as session:
             episode = session.episode or await self._restore(session)
@@ -216,11 +217,11 @@ class Sessions:
                 own = record.state if record.done else (session.episode or await self._restore(session)).state()
                 state = State(
                     episode_id=episode_id,
-                    step_count=len(record.steps),
+                    step_count=record.step_count,
                     done=record.done,
                     environment=environment.name,
                     task_id=record.task_id,
-                    total_reward=record.total_reward,
+                    total_reward=math.fsum(record.rewards),
                     **(own or {}),
                 )
                 return write_json(state)
@@ -252,7 +253,7 @@ class Sessions:
             return
         session.attached -= 1
         if not session.attached:
-            session.expires_at = asyncio.get_running_loop().time() + stays_s
+            session.expires_at = monotonic() + stays_s
             await self._store.keep(session.key, stays_s)
         self._tidy(session)
 
@@ -264,7 +265,7 @@ class Sessions:
         action: bytes | TruncationReason,
         doing: Coroutine[Any, Any, Outcome],
         timeout_s: float | None,
-    ) -> Taken:
+    ) -> bytes:
         record = session.begun()
         limit = self.limits.step_timeout_s if timeout_s is None else min(timeout_s, self.limits.step_timeout_s)
         begun = perf_counter()
@@ -280,7 +281,7 @@ class Sessions:
         if taken.done:
             session.metrics.finished[outcome.observation.info.stop_reason or "unknown"] += 1
             await self._finish(session)
-        return taken
+        return taken.answer
 
     async def _begin(self, session: Session, task_id: str, seed: int, options: Options) -> tuple[Episode[Any], Record]:
         with EpisodeFaults(session.key.episode_id):
@@ -308,8 +309,8 @@ class Sessions:
         try:
             with EpisodeFaults(session.key.episode_id):
                 await within(self.limits.step_timeout_s, episode.reset())
-                for taken in record.steps:
-                    await self._replay(session, episode, taken)
+                for action, reward in zip(record.actions, record.rewards, strict=True):
+                    await self._replay(session, episode, action, reward)
         except BaseException:
             self._close_soon(episode)
             raise
@@ -317,14 +318,16 @@ class Sessions:
         session.metrics.live += 1
         return episode
 
-    async def _replay(self, session: Session, episode: Episode[Any], taken: Taken) -> None:
-        # Only a last step is a truncation, and an ended episode is not rebuilt.
-        assert isinstance(taken.action, bytes)
-        action = session.codec.action.validate_json(taken.action)
-        outcome = await within(self.limits.step_timeout_s, episode.step(action))
+    async def _replay(
+        self, session: Session, episode: Episode[Any], action: bytes | TruncationReason, reward: float
+    ) -> None:
+        # A truncation is a last step, and an ended episode is not rebuilt.
+        assert isinstance(action, bytes)
+        doing = episode.step(session.codec.action.validate_json(action))
+        outcome = await within(self.limits.step_timeout_s, doing)
         if outcome.done:
             raise Internal("the episode could not be rebuilt: its replay ended early")
-        if outcome.reward != taken.reward:
+        if outcome.reward != reward:
             session.metrics.divergences += 1
             log.warning("episode %s: the reward of a replayed step differs", session.key.episode_id)
 
@@ -366,28 +369,16 @@ class Sessions:
 
     async def reap(self) -> None:
         """Forget the episodes whose time is over."""
-        now = asyncio.get_running_loop().time()
+        now = monotonic()
         for session in list(self._sessions.values()):
             if session.expires_at <= now and not session.users and not session.attached:
                 await self._forget(session)
 
-    @asynccontextmanager
-    async def _hold(self, environment: AnyEnvironment, episode_id: str) -> AsyncIterator[Session]:
+    def _hold(self, environment: AnyEnvironment, episode_id: str) -> "_Hold":
         """Exclusive use of an episode, with its record as the store has it now."""
         if self.draining:
             raise ShuttingDown("the service is shutting down", episode_id=episode_id)
-        session = self._session(environment, episode_id)
-        session.users += 1
-        self._users += 1
-        try:
-            async with session.lock, self._store.lease(session.key):
-                record = await self._store.load(session.key)
-                if record is not session.record:
-                    self._drop(session)
-                    session.record = record
-                yield session
-        finally:
-            self._let_go(session)
+        return _Hold(self, self._session(environment, episode_id))
 
     def _session(self, environment: AnyEnvironment, episode_id: str) -> Session:
         key = Key(environment.name, episode_id)
@@ -399,19 +390,58 @@ class Sessions:
             self._sessions[key] = session
         return session
 
-    def _let_go(self, session: Session) -> None:
-        session.users -= 1
-        self._users -= 1
-        session.expires_at = asyncio.get_running_loop().time() + self.limits.idle_timeout_s
-        self._tidy(session)
-        if not self._users:
-            self._unused.set()
-
     def _tidy(self, session: Session) -> None:
         """Forget a session that has no episode and nobody who asks for it."""
         if session.record is None and not session.users and not session.attached:
             self._finished.pop(session.key, None)
             self._sessions.pop(session.key, None)
+
+
+class _Hold:
+    """See `Sessions._hold`. A class, since it is on the way of every step and a generator would take its time twice."""
+
+    __slots__ = ("_session", "_sessions")
+
+    def __init__(self, sessions: Sessions, session: Session) -> None:
+        self._sessions = sessions
+        self._session = session
+
+    async def __aenter__(self) -> Session:
+        session = self._session
+        session.users += 1
+        self._sessions._users += 1
+        try:
+            await session.lock.acquire()
+            try:
+                record = await self._sessions._store.acquire(session.key)
+            except BaseException:
+                session.lock.release()
+                raise
+        except BaseException:
+            self._leave()
+            raise
+        if record is not session.record:
+            # Another process has played it on, or ended it.
+            self._sessions._drop(session)
+            session.record = record
+        return session
+
+    async def __aexit__(self, *exc: object) -> None:
+        try:
+            await self._sessions._store.release(self._session.key)
+        finally:
+            self._session.lock.release()
+            self._leave()
+
+    def _leave(self) -> None:
+        sessions, session = self._sessions, self._session
+        session.users -= 1
+        session.expires_at = monotonic() + sessions.limits.idle_timeout_s
+        if session.record is None:
+            sessions._tidy(session)
+        sessions._users -= 1
+        if not sessions._users:
+            sessions._unused.set()
 
 
 def _read_options(environment: AnyEnvironment, options: Mapping[str, JsonValue]) -> Options:
@@ -422,23 +452,23 @@ def _read_options(environment: AnyEnvironment, options: Mapping[str, JsonValue])
     return read
 
 
-def _repeated(record: Record, step: int | None, action: bytes | TruncationReason) -> Taken | None:
+def _repeated(record: Record, step: int | None, action: bytes | TruncationReason) -> bytes | None:
     """The earlier answer, if this step has been taken already. `StepConflict`, `EpisodeDone`."""
-    taken = len(record.steps)
-    if step is None or step == taken:
+    if step is None or step == record.step_count:
         return None
-    if step > taken:
-        raise StepConflict(f"this is step {step}, but step {taken} comes next", episode_id=record.key.episode_id)
-    if record.steps[step].action != action:
+    if step > record.step_count:
+        message = f"this is step {step}, but step {record.step_count} comes next"
+        raise StepConflict(message, episode_id=record.key.episode_id)
+    if record.actions[step] != action:
         raise StepConflict(f"step {step} was taken with another action", episode_id=record.key.episode_id)
-    return record.steps[step]
+    return record.answers[step]
 
 
 def _taken(session: Session, record: Record, action: bytes | TruncationReason, outcome: Outcome) -> Taken:
     if not math.isfinite(outcome.reward):
         raise Internal("the environment gave no finite reward")
     done = outcome.done
-    answer = session.codec.write_answer(outcome, record.key.episode_id, len(record.steps) + 1)
+    answer = session.codec.write_answer(outcome, record.key.episode_id, record.step_count + 1)
     assert session.episode is not None
     state = session.episode.state() if done else None
     return Taken(action, answer, outcome.reward, done, state)

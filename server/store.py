@@ -1,12 +1,11 @@
 """Where episodes are remembered: a record is what an episode is, the live object only a cache of it.
 
 A record holds enough to play its episode again: environment, task, seed, options, and every action with the answer that
-was given. The session layer orders what happens to one episode inside this process; `lease` orders it between processes
-that share a store.
+was given. The session layer orders what happens to one episode inside this process; `acquire` and `release` order it
+between processes that share a store.
 """
 
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -24,7 +23,7 @@ class Key(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """One step that was taken."""
+    """A step that was taken just now."""
 
     action: bytes | TruncationReason
     """JSON of the action, or the reason for which the trainer ended the episode."""
@@ -38,7 +37,10 @@ class Taken(NamedTuple):
 
 @dataclass(slots=True)
 class Record:
-    """One episode, from one reset on. It only grows, and only under its lease."""
+    """One episode, from one reset on. It only grows, and only in the hands of who acquired it.
+
+    Steps lie in lists by field, which costs the garbage collector nothing: it does not look into bytes and numbers.
+    """
 
     key: Key
     task_id: str
@@ -47,21 +49,23 @@ class Record:
     """The reset options, JSON."""
     first: bytes
     """The answer to the reset, JSON."""
-    steps: list[Taken] = field(default_factory=list)
-    total_reward: float = 0.0
+    actions: list[bytes | TruncationReason] = field(default_factory=list)
+    answers: list[bytes] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    done: bool = False
+    state: Mapping[str, JsonValue] | None = None
+    """The environment's part of the public state, once the episode is over."""
 
     @property
-    def done(self) -> bool:
-        return bool(self.steps) and self.steps[-1].done
-
-    @property
-    def state(self) -> Mapping[str, JsonValue] | None:
-        """The environment's part of the public state, once the episode is over."""
-        return self.steps[-1].state if self.steps else None
+    def step_count(self) -> int:
+        return len(self.answers)
 
     def add(self, taken: Taken) -> None:
-        self.steps.append(taken)
-        self.total_reward += taken.reward
+        self.actions.append(taken.action)
+        self.answers.append(taken.answer)
+        self.rewards.append(taken.reward)
+        self.done = taken.done
+        self.state = taken.state
 
 
 class Store(Protocol):
@@ -71,14 +75,18 @@ class Store(Protocol):
         """Take a place for an episode that is about to begin: its own if it has one, that of `instead_of` if given.
         `CapacityReached` where `capacity` places are taken."""
 
-    async def release(self, key: Key) -> None:
+    async def unreserve(self, key: Key) -> None:
         """Give a place back: its episode did not begin."""
 
     async def save(self, record: Record) -> None:
         """Begin a record, in place of an earlier one with its key."""
 
-    async def load(self, key: Key) -> Record | None:
-        """The same object as before for as long as no other process has changed the record."""
+    async def acquire(self, key: Key) -> Record | None:
+        """Hold an episode against other processes, and read its record: the same object as before for as long as none
+        of them has changed it. `EpisodeBusy` if one keeps it for too long."""
+
+    async def release(self, key: Key) -> None:
+        """Let other processes have it."""
 
     async def append(self, record: Record, taken: Taken) -> None:
         """Add a step, to the store and to `record`, or to neither. The last step gives the place back."""
@@ -93,9 +101,6 @@ class Store(Protocol):
     async def delete(self, key: Key) -> bool:
         """Forget the record and give its place back. False where there is none."""
 
-    def lease(self, key: Key) -> AbstractAsyncContextManager[None]:
-        """Hold the episode against other processes; `EpisodeBusy` if one keeps it for too long."""
-
     async def count(self) -> int:
         """Places taken."""
 
@@ -108,7 +113,6 @@ class MemoryStore:
     def __init__(self) -> None:
         self._records: dict[Key, Record] = {}
         self._places: set[Key] = set()
-        self._no_lease: AbstractAsyncContextManager[None] = nullcontext()
 
     async def reserve(self, key: Key, capacity: int, *, instead_of: Key | None = None) -> None:
         if key in self._places:
@@ -117,14 +121,17 @@ class MemoryStore:
             raise CapacityReached(capacity)
         self._places.add(key)
 
-    async def release(self, key: Key) -> None:
+    async def unreserve(self, key: Key) -> None:
         self._places.discard(key)
 
     async def save(self, record: Record) -> None:
         self._records[record.key] = record
 
-    async def load(self, key: Key) -> Record | None:
+    async def acquire(self, key: Key) -> Record | None:
         return self._records.get(key)
+
+    async def release(self, key: Key) -> None:
+        return
 
     async def append(self, record: Record, taken: Taken) -> None:
         record.add(taken)
@@ -140,9 +147,6 @@ class MemoryStore:
     async def delete(self, key: Key) -> bool:
         self._places.discard(key)
         return self._records.pop(key, None) is not None
-
-    def lease(self, key: Key) -> AbstractAsyncContextManager[None]:
-        return self._no_lease
 
     async def count(self) -> int:
         return len(self._places)

@@ -1,36 +1,74 @@
 """JSON in and out of HTTP, without a detour through Python's own parser and FastAPI's encoder."""
 
-from typing import TypeVar
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import Any
 
-from fastapi import Request, Response
-from pydantic import TypeAdapter
+from fastapi import FastAPI, Request, Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, TypeAdapter
 
-from rolloutgym.server.codec import read_json
+from rolloutgym.models import ErrorBody
+from rolloutgym.server.codec import read_json, write_json
 from rolloutgym.server.errors import PayloadTooLarge
 
-T = TypeVar("T")
+
+class JsonRoute(APIRoute):
+    """A route whose handler takes a body (a pydantic model) and perhaps the request, and returns a response.
+
+    FastAPI documents it by its signature, as ever; the body is read by pydantic-core, once. Where it has a default, it
+    may be absent. Handlers with other parameters are FastAPI's to call.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        parameters = list(inspect.signature(self.endpoint).parameters.values())
+        annotations = [parameter.annotation for parameter in parameters]
+        takes_request = annotations[1:] == [Request]
+        if not annotations or not _is_model(annotations[0]) or not (takes_request or len(annotations) == 1):
+            return super().get_route_handler()
+        adapter: TypeAdapter[Any] = TypeAdapter(annotations[0])
+        default = parameters[0].default
+        handler = self.endpoint
+
+        async def handle(request: Request) -> Response:
+            content = await read_body(request)
+            body = read_json(adapter, content) if content or default is inspect.Parameter.empty else default
+            response: Response = await (handler(body, request) if takes_request else handler(body))
+            return response
+
+        return handle
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """The whole body. `PayloadTooLarge` as soon as it is known to exceed `limit` bytes."""
+def _is_model(annotation: object) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def json_app(**options: Any) -> FastAPI:
+    """An application of `JsonRoute`s, whose documents know the service's error form."""
+    app = FastAPI(responses={422: {"model": ErrorBody, "description": "Any error has this form"}}, **options)
+    app.router.route_class = JsonRoute
+    return app
+
+
+async def read_body(request: Request) -> bytes:
+    """The whole body. `PayloadTooLarge` as soon as it is known to exceed the service's limit."""
+    limit: int = request.app.state.max_body_bytes
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
         raise PayloadTooLarge(f"the body exceeds {limit} bytes")
-    parts: list[bytes] = []
-    size = 0
+    content = b""
     async for part in request.stream():
-        size += len(part)
-        if size > limit:
+        content += part
+        if len(content) > limit:
             raise PayloadTooLarge(f"the body exceeds {limit} bytes")
-        parts.append(part)
-    return b"".join(parts)
-
-
-async def read(request: Request, adapter: TypeAdapter[T], limit: int) -> T:
-    return read_json(adapter, await read_body(request, limit))
+    return content
 
 
 class JsonBytes(Response):
     """A body that is JSON already."""
 
     media_type = "application/json"
+
+
+def json_of(model: BaseModel) -> JsonBytes:
+    return JsonBytes(write_json(model))

@@ -16,7 +16,7 @@ from rolloutgym.server.routes.bodies import JsonBytes
 _RETRY_AFTER_S = 1
 
 
-def install_error_handlers(app: FastAPI, metrics: Metrics) -> None:
+def add_error_handlers(app: FastAPI, metrics: Metrics) -> None:
     def respond(error: ServiceError) -> JsonBytes:
         metrics.errors[error.code] += 1
         return error_response(error)
@@ -36,10 +36,14 @@ def install_error_handlers(app: FastAPI, metrics: Metrics) -> None:
         problems = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()]
         return respond(InvalidRequest("; ".join(problems)))
 
+    async def unexpected(_: Request, error: Exception) -> JsonBytes:
+        # Starlette raises it again: `UnexpectedFaults` records it.
+        return respond(Internal("the service failed"))
+
     app.add_exception_handler(ServiceError, service_error)
     app.add_exception_handler(HTTPException, framework_error)
     app.add_exception_handler(RequestValidationError, parameter_error)
-    app.add_middleware(UnexpectedFaults, metrics=metrics)
+    app.add_exception_handler(Exception, unexpected)
 
 
 def error_response(error: ServiceError) -> JsonBytes:
@@ -69,8 +73,8 @@ class UnexpectedFaults:
             await self._app(scope, receive, watch)
         except Exception as fault:  # noqa: BLE001, this is the one place that records it
             log_fault(fault, None)
-            self._metrics.errors[Internal.code] += 1
             if not begun:
+                self._metrics.errors[Internal.code] += 1
                 await error_response(Internal("the service failed"))(scope, receive, send)
 
 

@@ -6,7 +6,7 @@ from then on.
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Request, Response, WebSocket
+from fastapi import FastAPI, Header, Request, Response, WebSocket
 from pydantic_core import from_json, to_json
 
 from rolloutgym.models import EpisodeId
@@ -19,29 +19,26 @@ SESSION_HEADER = "mcp-session-id"
 SessionHeader = Annotated[EpisodeId | None, Header(alias=SESSION_HEADER)]
 
 
-def router(service: Service, environment: AnyEnvironment) -> APIRouter:
-    routes = APIRouter(tags=["mcp"])
-    limit = service.settings.max_body_bytes
-
-    @routes.post("/mcp")
+def add_mcp_routes(app: FastAPI, service: Service, environment: AnyEnvironment) -> None:
+    @app.post("/mcp", tags=["mcp"])
     async def call(request: Request, episode_id: EpisodeId | None = None, session: SessionHeader = None) -> Response:
         """One JSON-RPC request or notification."""
         if session is not None:
             # Without its episode, the agent has to initialize again, and learns so by a 404.
             await service.sessions.record(environment, session)
         agent = Agent(service, environment, episode_id or session)
-        answer = await answer_json(agent, await read_body(request, limit))
+        answer = await answer_json(agent, await read_body(request))
         if answer is None:
             return Response(status_code=202)
         headers = {} if agent.episode_id is None else {SESSION_HEADER: agent.episode_id}
         return JsonBytes(answer, headers=headers)
 
-    @routes.delete("/mcp")
+    @app.delete("/mcp", tags=["mcp"])
     async def end(session: Annotated[EpisodeId, Header(alias=SESSION_HEADER)]) -> dict[str, bool]:
         """The agent has done: its episode ends."""
         return {"ended": await service.sessions.delete(environment, session)}
 
-    @routes.websocket("/mcp")
+    @app.websocket("/mcp")
     async def converse(socket: WebSocket, episode_id: str | None = None) -> None:
         """JSON-RPC messages, without a frame around them."""
         await socket.accept()
@@ -50,8 +47,6 @@ def router(service: Service, environment: AnyEnvironment) -> APIRouter:
             answer = await answer_json(agent, received.get("text") or received.get("bytes") or b"")
             if answer is not None:
                 await socket.send_text(answer.decode())
-
-    return routes
 
 
 async def answer_json(agent: Agent, text: str | bytes) -> bytes | None:

@@ -1,12 +1,14 @@
 """What an operator and a validator ask: health, readiness, metrics, schemas, metadata."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import FastAPI, Response
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import TypeAdapter
+from pydantic_core import to_json
 
 from rolloutgym.models import Metadata, Observation, State
 from rolloutgym.server.codec import write_json
@@ -15,21 +17,25 @@ from rolloutgym.server.routes.bodies import JsonBytes
 from rolloutgym.server.service import Service
 
 
-def router(service: Service, environment: AnyEnvironment) -> APIRouter:
-    """Of one environment. Metadata and schemas are made once, so that asking for them never blocks an episode."""
-    routes = APIRouter(tags=["operations"])
-    metadata = write_json(metadata_of(environment))
-    schema = schemas_of(environment)
+def add_environment_routes(app: FastAPI, environment: AnyEnvironment) -> None:
+    """Of one environment. Each answer is made once, so that asking never blocks an episode."""
 
-    @routes.get("/metadata")
+    @cache
+    def metadata() -> bytes:
+        return write_json(metadata_of(environment))
+
+    @cache
+    def schemas() -> bytes:
+        return to_json(schemas_of(environment))
+
+    @app.get("/metadata", response_model=Metadata, tags=["operations"])
     async def get_metadata() -> JsonBytes:
-        return JsonBytes(metadata)
+        return JsonBytes(metadata())
 
-    @routes.get("/schema")
-    async def get_schema() -> dict[str, Any]:
-        return schema
-
-    return routes
+    @app.get("/schema", tags=["operations"])
+    async def get_schema() -> JsonBytes:
+        """JSON Schemas of actions, observations, state and reset options."""
+        return JsonBytes(schemas())
 
 
 def metadata_of(environment: AnyEnvironment) -> Metadata:
@@ -66,31 +72,28 @@ def schemas_of(environment: AnyEnvironment) -> dict[str, Any]:
     }
 
 
-def service_router(service: Service, known: Mapping[str, AnyEnvironment]) -> APIRouter:
+def add_service_routes(app: FastAPI, service: Service, known: Mapping[str, AnyEnvironment]) -> None:
     """Of the service, as far as it is about the `known` environments."""
-    routes = APIRouter(tags=["operations"])
     registry = CollectorRegistry()
     registry.register(service.metrics)  # type: ignore[arg-type]
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
 
-    @routes.get("/health")
+    @app.get("/health", tags=["operations"])
     async def health() -> dict[str, Any]:
         facts = {name: dict(environment.health()) for name, environment in known.items()}
         degraded = any("degraded" in fact for fact in facts.values())
         return {"status": "degraded" if degraded else "healthy", "environments": facts}
 
-    @routes.get("/ready")
+    @app.get("/ready", tags=["operations"])
     async def ready(response: Response) -> dict[str, str]:
         response.status_code = 200 if service.ready else 503
         return {"status": "ready" if service.ready else "not ready"}
 
-    @routes.get("/metrics")
+    @app.get("/metrics", tags=["operations"])
     async def metrics() -> Response:
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
-    @routes.get("/list_environments")
+    @app.get("/list_environments", tags=["tasks"])
     async def list_environments() -> list[str]:
         return list(known)
-
-    return routes

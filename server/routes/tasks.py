@@ -1,17 +1,16 @@
 """Which tasks there are: OpenEnv's Task API. It lists and gives no answers away; a task is chosen by `reset`."""
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request
-from pydantic import Field, TypeAdapter
+from fastapi import FastAPI, Request
+from pydantic import Field
 
 from rolloutgym.models import Answer, SplitInfo, TaskInfo
 from rolloutgym.models import Request as Body
 from rolloutgym.server.environments.registry import AnyEnvironment
 from rolloutgym.server.errors import NotFound, TaskNotFound
-from rolloutgym.server.routes.bodies import read
-from rolloutgym.server.service import Service
+from rolloutgym.server.routes.bodies import JsonBytes, json_of
 
 Index = Annotated[int, Field(ge=0)]
 
@@ -44,19 +43,12 @@ class Tasks(Answer):
     env_name: str
 
 
-_SPLIT = TypeAdapter(SplitRequest)
-_TASK = TypeAdapter(TaskRequest)
-_RANGE = TypeAdapter(RangeRequest)
-
-
-def router(service: Service, environment: AnyEnvironment) -> APIRouter:
+def add_task_routes(app: FastAPI, environment: AnyEnvironment) -> None:
     """Routes for the environment at hand."""
-    routes = APIRouter(tags=["tasks"])
-    _add_routes(routes, "", lambda _: environment, service.settings.max_body_bytes)
-    return routes
+    _add(app, "", lambda _: environment, in_schema=True)
 
 
-def named_router(service: Service, known: Mapping[str, AnyEnvironment]) -> APIRouter:
+def add_named_task_routes(app: FastAPI, known: Mapping[str, AnyEnvironment]) -> None:
     """The same with the environment's name in the path, in upper or lower case, as OpenEnv's clients ask."""
 
     def find(request: Request) -> AnyEnvironment:
@@ -65,33 +57,31 @@ def named_router(service: Service, known: Mapping[str, AnyEnvironment]) -> APIRo
             raise NotFound(f"no such environment; there are {', '.join(known)}")
         return known[name]
 
-    routes = APIRouter(tags=["tasks"])
-    _add_routes(routes, "/{environment}", find, service.settings.max_body_bytes)
-    return routes
+    _add(app, "/{environment}", find, in_schema=False)
 
 
-def _add_routes(routes: APIRouter, prefix: str, find: Callable[[Request], AnyEnvironment], limit: int) -> None:
-    @routes.get(f"{prefix}/splits")
+def _add(app: FastAPI, prefix: str, find: Callable[[Request], AnyEnvironment], *, in_schema: bool) -> None:
+    options: Any = {"tags": ["tasks"], "include_in_schema": in_schema}
+
+    @app.get(f"{prefix}/splits", **options)
     async def splits(request: Request) -> list[SplitInfo]:
         return list_splits(find(request))
 
-    @routes.post(f"{prefix}/tasks")
-    async def tasks(request: Request) -> Tasks:
-        return list_tasks(find(request), (await read(request, _SPLIT, limit)).split)
+    @app.post(f"{prefix}/tasks", response_model=Tasks, **options)
+    async def tasks(body: SplitRequest, request: Request) -> JsonBytes:
+        return json_of(list_tasks(find(request), body.split))
 
-    @routes.post(f"{prefix}/num_tasks")
-    async def num_tasks(request: Request) -> TaskCount:
-        split = (await read(request, _SPLIT, limit)).split
-        return TaskCount(num_tasks=len(find(request).tasks.of_split(split)))
+    @app.post(f"{prefix}/num_tasks", response_model=TaskCount, **options)
+    async def num_tasks(body: SplitRequest, request: Request) -> JsonBytes:
+        return json_of(TaskCount(num_tasks=len(find(request).tasks.of_split(body.split))))
 
-    @routes.post(f"{prefix}/task")
-    async def task(request: Request) -> OneTask:
-        return one_task(find(request), await read(request, _TASK, limit))
+    @app.post(f"{prefix}/task", response_model=OneTask, **options)
+    async def task(body: TaskRequest, request: Request) -> JsonBytes:
+        return json_of(one_task(find(request), body))
 
-    @routes.post(f"{prefix}/task_range")
-    async def task_range(request: Request) -> Tasks:
-        body = await read(request, _RANGE, limit)
-        return list_tasks(find(request), body.split, body.start, body.stop)
+    @app.post(f"{prefix}/task_range", response_model=Tasks, **options)
+    async def task_range(body: RangeRequest, request: Request) -> JsonBytes:
+        return json_of(list_tasks(find(request), body.split, body.start, body.stop))
 
 
 def list_splits(environment: AnyEnvironment) -> list[SplitInfo]:

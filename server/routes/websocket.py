@@ -5,10 +5,11 @@ object and step numbers ride beside. A step before a reset is refused: a client 
 be rewarded for playing nothing.
 """
 
+import asyncio
 from collections.abc import Mapping
 from typing import Annotated, Any, Generic, Literal, NotRequired, TypeVar
 
-from fastapi import APIRouter, WebSocket
+from fastapi import FastAPI, WebSocket
 from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 from pydantic_core import to_json
 from starlette.websockets import WebSocketDisconnect
@@ -80,28 +81,18 @@ _OPENENV_CODES: Mapping[ErrorCode, str] = {
 }
 
 
-def router(service: Service, environment: AnyEnvironment) -> APIRouter:
-    routes = APIRouter()
-    messages: TypeAdapter[Any] = TypeAdapter(
-        Annotated[
-            ResetMessage
-            | StepMessage[environment.action_type]  # type: ignore[name-defined]
-            | TruncateMessage
-            | StateMessage
-            | McpMessage
-            | CloseMessage,
-            Field(discriminator="type"),
-        ]
-    )
+def add_websocket_route(app: FastAPI, service: Service, environment: AnyEnvironment) -> None:
+    messages = messages_of(environment)
 
-    @routes.websocket("/ws")
+    @app.websocket("/ws")
     async def play(socket: WebSocket, episode_id: str | None = None, session_id: str | None = None) -> None:
         """`episode_id` resumes an episode; `session_id` plays one that was begun over MCP, and leaves it there."""
         await socket.accept()
         service.metrics.connections += 1
         connection = Connection(service, environment, messages, owns=session_id is None)
         try:
-            await connection.serve(socket, episode_id or session_id)
+            # A task of its own: waking it for a message does not lead through every middleware's frame.
+            await asyncio.create_task(connection.serve(socket, episode_id or session_id))
         except WebSocketDisconnect:
             # The reader has gone while its answer was on the way.
             return
@@ -109,7 +100,16 @@ def router(service: Service, environment: AnyEnvironment) -> APIRouter:
             service.metrics.connections -= 1
             await connection.leave()
 
-    return routes
+
+def messages_of(environment: AnyEnvironment) -> TypeAdapter[Any]:
+    """What a client may say, with the environment's own actions."""
+    step: Any = StepMessage[environment.action_type]  # type: ignore[name-defined]
+    return TypeAdapter(
+        Annotated[
+            ResetMessage | step | TruncateMessage | StateMessage | McpMessage | CloseMessage,
+            Field(discriminator="type"),
+        ]
+    )
 
 
 class Connection:
@@ -188,19 +188,19 @@ class Connection:
         return self._episode_id
 
     async def _step(self, message: StepMessage[Any]) -> bytes:
-        taken = await self._sessions.step(
+        answer = await self._sessions.step(
             self._environment,
             self._playing(),
             message["data"],
             step=message.get("step"),
             timeout_s=message.get("timeout_s"),
         )
-        return b'{"type":"observation","data":' + taken.answer + b"}"
+        return b'{"type":"observation","data":' + answer + b"}"
 
     async def _truncate(self, message: TruncateMessage) -> bytes:
         reason = message["data"]["reason"]
-        taken = await self._sessions.truncate(self._environment, self._playing(), reason, step=message.get("step"))
-        return b'{"type":"observation","data":' + taken.answer + b"}"
+        answer = await self._sessions.truncate(self._environment, self._playing(), reason, step=message.get("step"))
+        return b'{"type":"observation","data":' + answer + b"}"
 
     async def _reset(self, request: ResetRequest) -> bytes:
         current = self._episode_id
