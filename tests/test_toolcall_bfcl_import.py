@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from rolloutgym.server.environments.toolcall.importers import bfcl
@@ -111,6 +112,15 @@ def test_placeholders_are_not_judged(items: list[Item]) -> None:
 def test_irrelevance_expects_no_call(items: list[Item]) -> None:
     for item in of(items, *bfcl.IRRELEVANCE):
         assert [(turn.expect, turn.narration) for turn in item.steps] == [("none", False)]
+
+
+def test_faulty_golds_are_marked(items: list[Item]) -> None:
+    for item in items:
+        schemas: dict[str, Any] = {t.function.name: t.function.parameters for t in (*item.tools, *item.later_tools)}
+        calls = [call for turn in item.steps for call in turn.calls]
+        fits = all(jsonschema.Draft202012Validator(schemas[call.name]).is_valid(call.arguments) for call in calls)
+        assert item.tags.get("golds_fit_schema", True) == fits
+    assert sum("golds_fit_schema" in item.tags for item in items) == 25
 
 
 def test_golds_keep_their_alternatives(items: list[Item]) -> None:

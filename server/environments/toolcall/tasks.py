@@ -5,7 +5,6 @@ a split get one by hashing their group, so that the variants of one dialogue sta
 """
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from rolloutgym.models import ToolSpec
 from rolloutgym.server.environments.tasks import TaskSet
 from rolloutgym.server.environments.toolcall import backends
 from rolloutgym.server.environments.toolcall.importers import bfcl, openai, sharegpt
@@ -26,6 +26,7 @@ from rolloutgym.server.environments.toolcall.importers.conversation import (
     strict_json,
     tool_specs,
 )
+from rolloutgym.server.environments.toolcall.importers.golds import golds_fit
 from rolloutgym.server.environments.toolcall.items import Item, ItemProblem
 
 SPLIT_SHARES: tuple[tuple[Split, int], ...] = (("train", 80), ("validation", 10), ("test", 10))
@@ -46,7 +47,8 @@ def load_items(path: Path | None) -> tuple[TaskSet[Item], tuple[ItemProblem, ...
 
     Each row of a file is an item of ours, a ShareGPT row (`conversations`) or an OpenAI row (`messages`). `bfcl` stands
     for the installed BFCL package, `bfcl:multiple,parallel` for some of its categories. Returns the playable items in
-    file order and what was left out. `FileNotFoundError` without such a file; `ValueError` if no item is left.
+    file order and what was left out; items with a gold that its tool's schema forbids are tagged
+    `golds_fit_schema: false`. `FileNotFoundError` without such a file; `ValueError` if no item is left.
     """
     items: dict[str, Item] = {}
     problems: list[ItemProblem] = []
@@ -56,10 +58,14 @@ def load_items(path: Path | None) -> tuple[TaskSet[Item], tuple[ItemProblem, ...
         elif loaded.id in items:
             problems.append(ItemProblem(loaded.id, "the id occurs twice"))
         else:
-            items[loaded.id] = loaded
+            items[loaded.id] = loaded if golds_fit(loaded) else _marked(loaded)
     if not items:
         raise ValueError(f"no playable dialogue in {path}" + (f": {problems[0].reason}" if problems else ""))
     return TaskSet(items.values()), tuple(problems)
+
+
+def _marked(item: Item) -> Item:
+    return item.model_copy(update={"tags": {**item.tags, "golds_fit_schema": False}})
 
 
 def split_of(group: str, seed: int = 0) -> Split:
@@ -115,12 +121,12 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
                 yield number, line
 
 
-def _shared_tools(file: Path) -> Mapping[str, Any]:
+def _shared_tools(file: Path) -> Mapping[str, ToolSpec]:
     """Tools that rows of `file` name instead of repeating them: `tools.json` beside it."""
     shared = file.with_name("tools.json")
     if not shared.is_file():
         return {}
-    return {tool["function"]["name"]: tool for tool in json.loads(shared.read_text(encoding="utf-8"))}
+    return {tool.function.name: tool for tool in tool_specs(shared.read_text(encoding="utf-8"))}
 
 
 def _row(line: str) -> dict[str, Any]:
@@ -130,7 +136,7 @@ def _row(line: str) -> dict[str, Any]:
     return row
 
 
-def read_row(row: Mapping[str, Any], id: str, shared_tools: Mapping[str, Any] = MappingProxyType({})) -> Item:
+def read_row(row: Mapping[str, Any], id: str, shared_tools: Mapping[str, ToolSpec] = MappingProxyType({})) -> Item:
     """The item of a row in any of the three forms; `id` is for rows that have none. `Unplayable` or pydantic's
     `ValidationError` if it cannot be played."""
     id = str(row.get("id") or id)
@@ -174,7 +180,7 @@ def _check_backend(item: Item) -> None:
             raise Unplayable(f"the expected calls do not bring {output!r} to light")
 
 
-def _named_tools(tools: object, shared: Mapping[str, Any]) -> Iterator[Any]:
+def _named_tools(tools: object, shared: Mapping[str, ToolSpec]) -> Iterator[Any]:
     if not isinstance(tools, list):
         raise Unplayable("tools are not a list")
     for tool in tools:
