@@ -33,7 +33,10 @@ def play(
         if url is None:
             console.print("starting a service …")
             url = stack.enter_context(own_service())
-        client = stack.enter_context(Client(url, api_key=api_key))
+        try:
+            client = stack.enter_context(Client(url, api_key=api_key))
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
         handle: EnvironmentHandle[Any, Any] = client.environment(environment)
         episode = stack.enter_context(handle.reset(task_id=task_id, split=split, index=index, seed=seed))
         console.rule(f"{environment}, task {episode.task_id}, seed {episode.seed}")
