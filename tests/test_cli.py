@@ -164,9 +164,9 @@ def test_tasks_are_listed_and_shown(command: Command) -> None:
     assert '"answer":' not in re.sub(r'"tags": \{.*?\}', "", shown.out, flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("environment", ["sql", "toolcall", "code"])
-def test_the_shipped_tasks_are_made_again_byte_for_byte(command: Command, environment: str) -> None:
-    ended = command("tasks", "generate", environment, "--check")
+def test_the_shipped_tasks_are_made_again_byte_for_byte(command: Command) -> None:
+    """Each environment's own tests check its generator; this one is the quickest."""
+    ended = command("tasks", "generate", "code", "--check")
     assert (ended.status, ended.out) == (0, "the same, byte for byte\n")
 
 
