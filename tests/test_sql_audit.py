@@ -57,22 +57,8 @@ def test_the_command_prints_counts_and_writes_what_the_service_reads(
 ) -> None:
     monkeypatch.setenv("ROLLOUTGYM_SQL_STEPS", "1000000")
     block_list = tmp_path / "blocked.json"
-    result = CliRunner().invoke(
-        app,
-        [
-            "audit",
-            "sql",
-            str(data),
-            "--block-list",
-            str(block_list),
-            "--block",
-            "tie",
-            "--block",
-            "fails",
-            "--show",
-            "tie",
-        ],
-    )
+    flags = ["--block-list", str(block_list), "--block", "tie", "--block", "fails", "--show", "tie"]
+    result = CliRunner().invoke(app, ["audit", "sql", str(data), *flags])
     assert result.exit_code == 0, result.output
     assert "8 gold queries" in result.output
     assert "tie (tie) SELECT name FROM t ORDER BY score DESC LIMIT 1" in result.output

@@ -96,7 +96,7 @@ def _date_part(node: exp.Expr, part: str, date: exp.Expr) -> exp.Expr:
         return node
     # Some dialects' functions wrap their argument as a conversion to a date.
     date = date.this if isinstance(date, exp.TsOrDsToDate) else date
-    return exp.cast(_strftime(_DATE_PARTS[part], date), "INTEGER")
+    return exp.paren(exp.Add(this=_strftime(_DATE_PARTS[part], date), expression=exp.Literal.number(0)))
 
 
 def _truncate(node: exp.Expr) -> exp.Expr:
