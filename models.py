@@ -200,7 +200,8 @@ class ParsedCall(Answer):
     """A call as the service read it."""
 
     name: str
-    arguments: dict[str, JsonValue]
+    arguments: str
+    """A JSON object as text, so that rows of different tools have one type."""
     id: str = ""
 
 

@@ -4,6 +4,7 @@ A matched episode holds each reply against the turn that the data set expects; a
 at the state that they leave.
 """
 
+import json
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -45,6 +46,7 @@ class ToolCallEpisode(Episode[ToolCallAction]):
         }
         self.results: list[TurnResult] = []
         self.steps = 0
+        self.budget_remaining: int | None = None
         self._paid: dict[str, float] = {}
 
     async def reset(self) -> ToolCallObservation:
@@ -52,7 +54,9 @@ class ToolCallEpisode(Episode[ToolCallAction]):
         return ToolCallObservation(
             messages=self._opening(),
             tools=self.item.tools,
-            info=ToolCallInfo(few_shot_task_id=few_shot.task_id if few_shot else None),
+            info=ToolCallInfo(
+                few_shot_task_id=few_shot.task_id if few_shot else None, budget_remaining=self.budget_remaining
+            ),
         )
 
     async def step(self, action: ToolCallAction) -> Outcome:
@@ -90,7 +94,6 @@ class ToolCallEpisode(Episode[ToolCallAction]):
         success: bool | None = None,
         stop_reason: StopReason | None = None,
         truncated: bool = False,
-        budget_remaining: int | None = None,
     ) -> Outcome:
         """The step's answer. Its reward is what the episode has earned by now, less what was paid before."""
         earned = episode_components(self.results, weights, ending, self.scoring)
@@ -103,7 +106,7 @@ class ToolCallEpisode(Episode[ToolCallAction]):
             success=success,
             reward_components=components,
             turn=self.steps,
-            budget_remaining=budget_remaining,
+            budget_remaining=self.budget_remaining,
             invalid_action=reply is not None and (reply.spoilt or reply.attempts > len(reply.calls)),
             calls=_calls(reply),
             differences=tuple(_difference(pair) for pair in pairs),
@@ -133,7 +136,10 @@ class ToolCallEpisode(Episode[ToolCallAction]):
 def _calls(reply: Reply | None) -> tuple[ParsedCall, ...]:
     if reply is None:
         return ()
-    return tuple(ParsedCall(name=call.name, arguments=call.arguments, id=call.id) for call in reply.calls)
+    return tuple(
+        ParsedCall(name=call.name, arguments=json.dumps(call.arguments, ensure_ascii=False), id=call.id)
+        for call in reply.calls
+    )
 
 
 def _problems(reply: Reply | None) -> tuple[ParseProblem, ...]:

@@ -26,7 +26,7 @@ class ExecutedEpisode(ToolCallEpisode):
         self._backend = backends.make(backend)
         self._waiting = _user_turns([planned.then for planned in self.plan.turns])
         self._shown: list[str] = []
-        self._budget = options.max_steps_per_turn
+        self.budget_remaining: int = options.max_steps_per_turn
         self._format_ok = True
 
     def take(self, reply: Reply) -> Outcome:
@@ -35,10 +35,10 @@ class ExecutedEpisode(ToolCallEpisode):
         if not reply.attempts and not reply.spoilt:
             return self._next_user_turn(reply)
         messages = self._run(reply)
-        self._budget -= 1
-        if self._budget == 0:
+        self.budget_remaining -= 1
+        if self.budget_remaining == 0:
             return self._finish(Ending.STOPPED, StopReason.BUDGET_EXHAUSTED, reply, messages, truncated=True)
-        return self.outcome((1.0,), Ending.RUNNING, reply=reply, messages=messages, budget_remaining=self._budget)
+        return self.outcome((1.0,), Ending.RUNNING, reply=reply, messages=messages)
 
     async def truncate(self, reason: StopReason) -> Outcome:
         self._format_ok = False
@@ -50,6 +50,8 @@ class ExecutedEpisode(ToolCallEpisode):
         for call in reply.calls:
             if reply.spoilt:
                 text = responses.error_text("not run: the reply breaks the rules for its form")
+            elif call.name not in self.schemas:  # the back end may have tools that are kept from the model
+                text = responses.error_text(f"there is no tool {call.name!r}")
             else:
                 text = backends.answer_text(self._backend.call(call.name, call.arguments))
                 self._shown.append(text)
@@ -65,10 +67,8 @@ class ExecutedEpisode(ToolCallEpisode):
     def _next_user_turn(self, reply: Reply) -> Outcome:
         if not self._waiting:
             return self._finish(Ending.COMPLETED, StopReason.COMPLETED, reply)
-        self._budget = self.options.max_steps_per_turn
-        return self.outcome(
-            (1.0,), Ending.RUNNING, reply=reply, messages=self._waiting.pop(0), budget_remaining=self._budget
-        )
+        self.budget_remaining = self.options.max_steps_per_turn
+        return self.outcome((1.0,), Ending.RUNNING, reply=reply, messages=self._waiting.pop(0))
 
     def _finish(
         self,
@@ -90,7 +90,6 @@ class ExecutedEpisode(ToolCallEpisode):
             stop_reason=stop_reason,
             truncated=truncated,
             turn_score=self.results[-1].score,
-            budget_remaining=self._budget,
         )
 
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from rolloutgym.server.environments.base import Options
 from rolloutgym.server.environments.toolcall.matching import ExtraArguments, Strings
@@ -83,6 +83,12 @@ class ToolCallOptions(Options):
     """Show a fixed example of a good reply."""
     few_shot: FewShot | None = None
     """Show this reply of another task instead."""
+
+    @model_validator(mode="after")
+    def _whole_dialogue_if_executed(self) -> "ToolCallOptions":
+        if self.execute and self.max_tool_turns is not None:
+            raise ValueError("execute plays the whole dialogue: give no max_tool_turns")
+        return self
 
     @property
     def parsing(self) -> ParseOptions:
