@@ -55,12 +55,13 @@ class Codec:
         }
         return self._answer_json(fields)
 
-    def write_answer(self, outcome: Outcome, episode_id: str, step_count: int) -> bytes:
+    def write_answer(self, outcome: Outcome, done: bool, episode_id: str, step_count: int) -> bytes:
+        observation, reward = outcome
         fields: AnswerFields[Any] = {
-            "observation": outcome.observation,
-            "reward": outcome.reward,
-            "done": outcome.done,
-            "truncated": outcome.observation.info.truncated,
+            "observation": observation,
+            "reward": reward,
+            "done": done,
+            "truncated": done and observation.info.truncated,
             "episode_id": episode_id,
             "step_count": step_count,
         }

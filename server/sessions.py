@@ -468,7 +468,7 @@ def _taken(session: Session, record: Record, action: bytes | TruncationReason, o
     if not math.isfinite(outcome.reward):
         raise Internal("the environment gave no finite reward")
     done = outcome.done
-    answer = session.codec.write_answer(outcome, record.key.episode_id, record.step_count + 1)
+    answer = session.codec.write_answer(outcome, done, record.key.episode_id, record.step_count + 1)
     assert session.episode is not None
     state = session.episode.state() if done else None
     return Taken(action, answer, outcome.reward, done, state)

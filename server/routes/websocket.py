@@ -121,7 +121,7 @@ class Connection:
         self._service = service
         self._sessions = service.sessions
         self._environment = environment
-        self._messages = messages
+        self._read_message = messages.validator.validate_json
         self._owns = owns
         """Whether the episode ends with the connection."""
         self._episode_id: str | None = None
@@ -144,7 +144,7 @@ class Connection:
             if reply is None:
                 await socket.close()
                 return
-            await socket.send_text(reply.decode())
+            await socket.send({"type": "websocket.send", "text": reply.decode()})
 
     async def leave(self) -> None:
         """The connection is gone: its episode waits to be resumed, for a while."""
@@ -176,7 +176,7 @@ class Connection:
 
     def _read(self, text: str | bytes) -> Any:
         try:
-            return self._messages.validate_json(text)
+            return self._read_message(text)
         except ValidationError as error:
             if error.errors()[0]["type"].startswith("union_tag"):
                 raise UnknownMessage("a message's type is reset, step, truncate, state, mcp or close") from None
