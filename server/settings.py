@@ -13,6 +13,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from rolloutgym.models import EnvironmentName
 
 _PREFIX = "ROLLOUTGYM_"
+_RANGE = r"^\d{1,9}(-\d{1,9})?$"
 
 
 class Settings(BaseSettings):
@@ -63,6 +64,14 @@ class Settings(BaseSettings):
     """Serve only the tasks over these databases, comma-separated."""
     sql_hardness: Annotated[tuple[str, ...], NoDecode] = ()
     """Serve only the tasks of these grades, comma-separated."""
+    sql_shapes: Annotated[tuple[Literal["scalar", "row", "list", "table"], ...], NoDecode] = ()
+    """Serve only the tasks whose gold result has these shapes, comma-separated."""
+    sql_rows: Annotated[str | None, Field(pattern=_RANGE)] = None
+    """Serve only the tasks whose gold result has so many rows: a number, or least and greatest as `1-20`."""
+    sql_joins: Annotated[str | None, Field(pattern=_RANGE)] = None
+    """Serve only the tasks whose gold query has so many joins: a number or a range."""
+    sql_tables: Annotated[str | None, Field(pattern=_RANGE)] = None
+    """Serve only the tasks whose gold query reads so many tables: a number or a range."""
     sql_block_list: Path | None = None
     """What `rolloutgym audit sql` wrote: tasks that are not served."""
     sql_empty_golds: bool = False
@@ -116,7 +125,7 @@ class Settings(BaseSettings):
             raise ValueError(f"unknown variable {', '.join(unknown)}")
         return values
 
-    @field_validator("environments", "allowed_origins", "sql_databases", "sql_hardness", mode="before")
+    @field_validator("environments", "allowed_origins", "sql_databases", "sql_hardness", "sql_shapes", mode="before")
     @classmethod
     def _split_commas(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value

@@ -53,6 +53,8 @@ class NoopAction(Action):
     fault: str | None = None
     """Fail in this way."""
     finish: bool | None = None
+    say_surrogate: bool | None = None
+    """Answer with text that is no Unicode."""
 
 
 class NoopObservation(Observation):
@@ -140,7 +142,8 @@ class NoopEpisode(Episode[NoopAction]):
         self._total += reward
         stop = StopReason.ANSWERED if action.finish else None
         truncated = stop is None and self._turn >= self._options.budget
-        return self._outcome(action.text or "", reward, StopReason.BUDGET_EXHAUSTED if truncated else stop, truncated)
+        echoed = "\ud800" if action.say_surrogate else action.text or ""
+        return self._outcome(echoed, reward, StopReason.BUDGET_EXHAUSTED if truncated else stop, truncated)
 
     async def truncate(self, reason: StopReason) -> Outcome:
         return self._outcome("", 0.0, reason, truncated=True)
