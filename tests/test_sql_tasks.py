@@ -8,11 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from rolloutgym.server.environments.sql.audit import audit, write_block_list
+from rolloutgym.server.environments.sql.environment import from_settings
 from rolloutgym.server.environments.sql.loaders import read_tasks
 from rolloutgym.server.environments.sql.selection import Form, form_of, in_order, in_splits
 from rolloutgym.server.environments.sql.tasks import DataError, SqlTask, TaskFilter, load_tasks
+from rolloutgym.server.settings import Settings
 
 PACK = Path(__file__).resolve().parents[2] / "shared" / "data" / "sql"
 needs_pack = pytest.mark.skipif(not PACK.is_dir(), reason="the real question pack is not beside the checkout")
@@ -74,6 +77,21 @@ def test_golds_that_fail_or_are_empty_are_left_out(data: Path, caplog: pytest.Lo
 )
 def test_filters(data: Path, where: TaskFilter, left: set[str]) -> None:
     assert ids(data, where=where) == left
+
+
+def test_settings_choose_tasks(data: Path) -> None:
+    def served(**fields: object) -> set[str]:
+        tasks = from_settings(Settings(sql_data=data, sql_workers=0, **fields)).tasks  # type: ignore[arg-type]
+        return {task.id for task in tasks.of_split("train")}
+
+    assert served() == {"count", "list", "row", "join"}
+    assert served(sql_joins="1") == {"join"}
+    assert served(sql_tables="1-1") == {"count", "list", "row"}
+    assert served(sql_rows="2-3") == {"list", "join"}
+    assert served(sql_shapes="scalar, row", sql_hardness="easy,hard", sql_databases="ab") == {"count", "row"}
+    for wrong in ("x", "1-", "-1", "1-2-3"):
+        with pytest.raises(ValidationError, match="sql_rows"):
+            Settings(sql_rows=wrong)
 
 
 def test_a_filter_that_leaves_nothing_is_an_error(data: Path) -> None:

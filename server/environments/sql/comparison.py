@@ -200,9 +200,7 @@ def _key(cell: Cell, kind: ColumnKind, fold_case: bool) -> Cell:
 
 
 def group_matches(given: Sequence[Row], group: Group, *, fold_case: bool) -> bool:
-    """Whether the rows are `group.take` of the group's, each used once. Rows are as wide as the group's."""
-    if len(given) != group.take:
-        return False
+    """Whether these `group.take` rows are among the group's, each used once. They are as wide as the group's."""
     if group.take == len(group.rows) == 1:
         return all(
             cells_equal(cell, expected, fold_case=fold_case)

@@ -15,7 +15,8 @@ from rolloutgym.server.environments.sql.options import SqlOptions
 from rolloutgym.server.environments.sql.prompts import PROMPT_VERSION, TOOLS
 from rolloutgym.server.environments.sql.questions import SqlTask
 from rolloutgym.server.environments.sql.rewards import reward_range
-from rolloutgym.server.environments.sql.tasks import TaskFilter, load_tasks
+from rolloutgym.server.environments.sql.selection import TaskFilter, parse_range
+from rolloutgym.server.environments.sql.tasks import load_tasks
 from rolloutgym.server.environments.sql.workers import Executor, InProcess, WorkerPool
 from rolloutgym.server.environments.tasks import TaskSet
 from rolloutgym.server.settings import Settings
@@ -73,7 +74,12 @@ class SqlEnvironment(Environment[SqlTask, SqlOptions, SqlAction, SqlObservation]
 
 def from_settings(settings: Settings) -> SqlEnvironment:
     where = TaskFilter(
-        databases=frozenset(settings.sql_databases) or None, hardness=frozenset(settings.sql_hardness) or None
+        databases=frozenset(settings.sql_databases) or None,
+        hardness=frozenset(settings.sql_hardness) or None,
+        joins=parse_range(settings.sql_joins),
+        tables=parse_range(settings.sql_tables),
+        rows=parse_range(settings.sql_rows),
+        shapes=frozenset(settings.sql_shapes) or None,
     )
     tasks = load_tasks(
         settings.sql_data,

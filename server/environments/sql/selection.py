@@ -61,6 +61,14 @@ def _within(value: int, range_: Range) -> bool:
     return range_[0] <= value <= range_[1]
 
 
+def parse_range(text: str | None) -> Range | None:
+    """`3` or `1-20`, as settings have it."""
+    if text is None:
+        return None
+    low, _, high = text.partition("-")
+    return int(low), int(high or low)
+
+
 class Form(NamedTuple):
     """The parts of a query that make it hard."""
 
