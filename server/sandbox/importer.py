@@ -16,7 +16,8 @@ from types import CodeType, ModuleType
 _SKIPPED_FOLDERS = frozenset(
     {"site-packages", "dist-packages", "test", "tests", "idlelib", "ensurepip", "turtledemo", "lib2to3", "__pycache__"}
 )
-_INTERACTIVE = frozenset({"antigravity", "this", "__main__", "turtle"})
+# Not of the library: what greets a person, and what belongs to the installation (Debian's is a link to /etc).
+_LEFT_OUT = frozenset({"antigravity", "this", "__main__", "turtle", "sitecustomize", "usercustomize"})
 
 
 class PackageFinder(MetaPathFinder):
@@ -96,7 +97,7 @@ def _pure_modules(root: str, prefix: str) -> Iterator[tuple[str, str, bool]]:
                     continue
                 yield prefix + entry.name, init, True
                 yield from _pure_modules(entry.path, prefix + entry.name + ".")
-            elif suffix == ".py" and stem.isidentifier() and stem != "__init__" and prefix + stem not in _INTERACTIVE:
+            elif suffix == ".py" and stem.isidentifier() and stem != "__init__" and prefix + stem not in _LEFT_OUT:
                 yield prefix + stem, entry.path, False
 
 

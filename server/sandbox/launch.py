@@ -168,7 +168,8 @@ def make_plan(config: SandboxConfig, layout: Layout, scratch_root: Path, *, seal
         for folder in folders
         if os.path.isdir(folder)
         for path in sorted(map(str, Path(folder).iterdir()))
-        if os.path.basename(path) not in hidden_names
+        # A link that leads out of the folder, such as Debian's sitecustomize.py, leads nowhere in the tree.
+        if os.path.basename(path) not in hidden_names and os.path.realpath(path).startswith(os.path.realpath(folder))
     ]
     filters = build_filters(platform.machine(), sealed=sealed) if config.use_seccomp else None
     limits = config.limits
