@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SYSTEM_COMMANDS := redis-server nginx chromium
 SYSTEM_PACKAGES := redis-server nginx-light chromium
 
-.PHONY: demo test test-slow check format clean
+.PHONY: demo train-demo test test-slow check format clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "RolloutGym needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -47,6 +47,11 @@ $(VENV)/.bfcl: $(VENV)/.dev
 
 demo: $(VENV)/.server
 	$(BIN)/python -m rolloutgym.cli demo
+
+# ENVIRONMENT=toolcall and ENVIRONMENT=code are smaller ones.
+ENVIRONMENT ?= sql
+train-demo: $(VENV)/.dev
+	$(BIN)/rolloutgym train-demo --env $(ENVIRONMENT)
 
 check: $(VENV)/.dev .import-root/rolloutgym
 	$(BIN)/ruff format --check .

@@ -9,6 +9,7 @@ from rolloutgym.cli.play import play
 from rolloutgym.cli.serve import serve
 from rolloutgym.cli.tasks import tasks
 from rolloutgym.cli.terminal import errors
+from rolloutgym.cli.train_demo import train_demo
 from rolloutgym.client.errors import RolloutGymError
 from rolloutgym.server.errors import ServiceError
 
@@ -24,6 +25,7 @@ app.command()(serve)
 app.command()(demo)
 app.command()(play)
 app.command("eval")(evaluate)
+app.command("train-demo")(train_demo)
 app.add_typer(tasks)
 app.add_typer(audit)
 

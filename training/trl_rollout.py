@@ -5,6 +5,7 @@ evaluation as in training. All fields are lists of one value per row: TRL would 
 TRL would silently misread together with a rollout function are refused.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -28,6 +29,14 @@ _CUT = frozenset({StopReason.MAX_TOKENS, StopReason.CONTEXT_LENGTH, StopReason.T
 
 class RolloutFunction(Protocol):
     """What TRL calls as `rollout_func`, with what we add."""
+
+    spent_s: float
+    """Time in rollouts so far, seconds."""
+
+    @property
+    def waited_s(self) -> float:
+        """Of it, waiting for the service."""
+        ...
 
     def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, list[Any]]: ...
 
@@ -91,9 +100,15 @@ class _TrlRollouts:
         self._mask_truncated = mask_truncated
         self._on_rollouts = on_rollouts
         self._encoder: Encoder | None = None
+        self.spent_s = 0.0
+
+    @property
+    def waited_s(self) -> float:
+        return self._environment.waited_s
 
     def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, list[Any]]:
         check_trainer(trainer)
+        started = time.perf_counter()
         self._environment.open()
         tasks = [replace(task_of_prompt(prompt), options=self._options) for prompt in prompts]
         limits = self._limits or Limits(
@@ -107,6 +122,7 @@ class _TrlRollouts:
             model = trainer.accelerator.unwrap_model(trainer.model)
             with evaluation_mode(model):
                 rollouts = play_batch(self._environment, tasks, self._transformers(trainer, model), limits)
+        self.spent_s += time.perf_counter() - started
         if self._on_rollouts is not None:
             self._on_rollouts(rollouts)
         return trl_fields(rollouts, mask_truncated=self._mask_truncated)

@@ -1,0 +1,238 @@
+"""The demonstration: warm start on recorded episodes, then GRPO over HTTP, with held-out tasks measured on the way.
+
+A language model of about 400 000 parameters begins with random weights. Supervised steps teach it the form of actions
+from demonstrations most of which guess; GRPO, by TRL's trainer and `make_rollout_func` against the running service,
+then has only the environment's reward to learn from.
+"""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast, PrinterCallback, TrainerCallback
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
+
+from rolloutgym.training import rewards
+from rolloutgym.training.chat import ChatEncoder
+from rolloutgym.training.datasets import make_dataset
+from rolloutgym.training.demo.demonstrations import encode, imitate, record, words_of
+from rolloutgym.training.demo.games import Game
+from rolloutgym.training.generators.transformers import TransformersGenerator, evaluation_mode
+from rolloutgym.training.rollouts import Limits, Rollout, Task, play_batch
+from rolloutgym.training.sampling import SamplingParams
+from rolloutgym.training.service import RemoteEnvironment
+from rolloutgym.training.tiny import END_OF_TURN, START_OF_TURN, tiny_llama, word_tokenizer
+from rolloutgym.training.trl_rollout import make_rollout_func
+
+# The tiny model does not read the system message: what it says, the demonstrations show.
+_TEMPLATE = (
+    "{% for message in messages %}{% if message['role'] != 'system' %}"
+    f"{START_OF_TURN}{{{{ message['role'] }}}} {{{{ message['content'] }}}}{END_OF_TURN}"
+    "{% endif %}{% endfor %}"
+    f"{{% if add_generation_prompt %}}{START_OF_TURN}assistant {{% endif %}}"
+)
+_EVALUATED_AT_ONCE = 100
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is done. The defaults take a few minutes on two cores."""
+
+    seed: int = 0
+    demonstrations: int = 1500
+    warm_steps: int = 250
+    warm_batch: int = 64
+    warm_learning_rate: float = 2e-3
+    grpo_steps: int = 80
+    prompts: int = 12
+    """Different tasks in a GRPO step."""
+    group: int = 8
+    """Episodes of each."""
+    learning_rate: float = 4e-4
+    evaluate_every: int = 10
+    """GRPO steps between measurements."""
+    held_out: int = 200
+    """Tasks of the test split that are measured."""
+    threads: int = 1
+    """Of torch; the other core is the service's."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Held-out tasks after so many GRPO steps."""
+
+    step: int
+    seconds: float
+    """Since the demonstration began."""
+    greedy: float
+    """Solve rate of the most likely actions."""
+    sampled: float
+    """Solve rate of actions drawn at temperature 1."""
+    looked: float
+    """Share of greedy episodes that looked before they answered."""
+
+
+@dataclass
+class Story:
+    """What happened."""
+
+    parameters: int = 0
+    demonstration_success: float = 0.0
+    measurements: list[Measurement] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    """Mean return of each GRPO step's own episodes."""
+    service_share: float = 0.0
+    """Of the time of rollouts, spent waiting for the service."""
+    transcripts: list[Rollout] = field(default_factory=list)
+    """A few held-out episodes at the end."""
+
+
+Report = Callable[[str], None]
+
+
+def learn(url: str, game: Game, plan: Plan, folder: Path, report: Report) -> Story:
+    """Run the whole demonstration against the service at `url`, which serves the game's tasks."""
+    torch.set_num_threads(plan.threads)
+    started = time.monotonic()
+    story = Story()
+    draws = random.Random(plan.seed)
+    with RemoteEnvironment(url, game.environment) as environment:
+        train_ids = [info.id for info in environment.ask(lambda handle: handle.tasks("train"))]
+        held_out = [info.id for info in environment.ask(lambda handle: handle.tasks("test", 0, plan.held_out))]
+        tasks = [
+            Task(task_id=draws.choice(train_ids), seed=seed, options=game.options)
+            for seed in range(plan.demonstrations)
+        ]
+        demonstrations = record(environment, game, tasks, draws)
+        story.demonstration_success = sum(one.success for one in demonstrations) / len(demonstrations)
+        words = ["system", "user", "assistant", *words_of(demonstrations), *game.words()]
+        tokenizer = word_tokenizer(words, chat_template=_TEMPLATE)
+        model = tiny_llama(tokenizer, hidden=128, layers=2, context=512, seed=plan.seed)
+        story.parameters = sum(parameter.numel() for parameter in model.parameters())
+        report(
+            f"{len(demonstrations)} demonstrations in {time.monotonic() - started:.0f} s, "
+            f"{story.demonstration_success:.0%} of them right; {story.parameters:,} parameters, {len(tokenizer)} words"
+        )
+        encoder = ChatEncoder(tokenizer)
+        imitate(
+            model,
+            [encode(one, tokenizer, encoder, game.stop_tags) for one in demonstrations],
+            steps=plan.warm_steps,
+            batch_size=plan.warm_batch,
+            learning_rate=plan.warm_learning_rate,
+            pad_id=tokenizer.pad_token_id,
+            draws=draws,
+            on_step=lambda step, loss: (
+                report(f"warm start, step {step}: loss {loss:.3f}") if step % 100 == 99 else None
+            ),
+        )
+
+        def measure(step: int) -> list[Rollout]:
+            greedy = _play_all(environment, game, model, tokenizer, held_out, SamplingParams(temperature=0))
+            sampled = _play_all(environment, game, model, tokenizer, held_out, SamplingParams())
+            looked = [
+                any(game.looked in message.content for message in rollout.transcript if message.role == "assistant")
+                for rollout in greedy
+            ]
+            now = Measurement(
+                step, time.monotonic() - started, _solve_rate(greedy), _solve_rate(sampled), sum(looked) / len(looked)
+            )
+            story.measurements.append(now)
+            report(
+                f"GRPO step {now.step:3d}, {now.seconds:3.0f} s: held-out greedy {now.greedy:.3f}, "
+                f"sampled {now.sampled:.3f}, looks first {now.looked:.2f}"
+            )
+            return greedy
+
+        measure(0)
+        _grpo(url, game, plan, folder, model, tokenizer, story, measure)
+        story.transcripts = measure(plan.grpo_steps)[:3]
+    return story
+
+
+def _grpo(
+    url: str,
+    game: Game,
+    plan: Plan,
+    folder: Path,
+    model: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    story: Story,
+    measure: Callable[[int], Any],
+) -> None:
+    class Measure(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.global_step % plan.evaluate_every == 0 and state.global_step < plan.grpo_steps:
+                measure(state.global_step)
+
+    def keep(rollouts: Sequence[Rollout]) -> None:
+        returns = [rollout.episode_return for rollout in rollouts if rollout.episode_return is not None]
+        story.rewards.append(sum(returns) / len(returns))
+
+    rollout_func = make_rollout_func(
+        url, game.environment, limits=_limits(), stop_tags=game.stop_tags, options=game.options, on_rollouts=keep
+    )
+    trainer = GRPOTrainer(
+        model=model,
+        reward_funcs=[rewards.episode_return],
+        args=GRPOConfig(
+            output_dir=str(folder),
+            per_device_train_batch_size=plan.prompts * plan.group,
+            num_generations=plan.group,
+            max_steps=plan.grpo_steps,
+            learning_rate=plan.learning_rate,
+            lr_scheduler_type="constant",
+            adam_beta2=0.99,
+            max_grad_norm=1.0,
+            loss_type="bnpo",
+            epsilon_high=0.28,
+            max_completion_length=_limits().episode_tokens,
+            seed=plan.seed,
+            use_cpu=True,
+            bf16=False,
+            activation_checkpointing=False,
+            report_to=[],
+            save_strategy="no",
+            logging_steps=plan.evaluate_every,
+            disable_tqdm=True,
+        ),
+        train_dataset=make_dataset(url, game.environment, "train", seed=plan.seed, options=game.options),
+        processing_class=tokenizer,
+        rollout_func=rollout_func,
+        callbacks=[Measure()],
+    )
+    trainer.remove_callback(PrinterCallback)  # `report` speaks
+    trainer.train()
+    story.service_share = rollout_func.waited_s / rollout_func.spent_s
+    rollout_func.close()
+
+
+def _limits() -> Limits:
+    return Limits(turn_tokens=24, episode_tokens=200, reply_tokens=40)
+
+
+def _play_all(
+    environment: RemoteEnvironment,
+    game: Game,
+    model: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    task_ids: Sequence[str],
+    sampling: SamplingParams,
+) -> list[Rollout]:
+    generator = TransformersGenerator(model, tokenizer, sampling, stop_tags=game.stop_tags, seed=0)
+    rollouts: list[Rollout] = []
+    with evaluation_mode(model):
+        for start in range(0, len(task_ids), _EVALUATED_AT_ONCE):
+            some = task_ids[start : start + _EVALUATED_AT_ONCE]
+            tasks = [Task(task_id=task_id, seed=0, options=game.options) for task_id in some]
+            rollouts += play_batch(environment, tasks, generator, _limits())
+    return rollouts
+
+
+def _solve_rate(rollouts: Sequence[Rollout]) -> float:
+    return sum(bool(rollout.success) for rollout in rollouts) / len(rollouts)
