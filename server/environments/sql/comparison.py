@@ -199,7 +199,7 @@ def _key(cell: Cell, kind: ColumnKind, fold_case: bool) -> Cell:
     return cell if isinstance(cell, int) else _NO_VALUE
 
 
-def group_matches(given: Sequence[Row], group: Group, *, fold_case: bool) -> bool:
+def _group_matches(given: Sequence[Row], group: Group, *, fold_case: bool) -> bool:
     """Whether these `group.take` rows are among the group's, each used once. They are as wide as the group's."""
     if group.take == len(group.rows) == 1:
         return all(
@@ -297,7 +297,7 @@ def rows_match(given: Sequence[Row], expected: Expected, *, fold_case: bool = Fa
 def _groups_match(given: Sequence[Row], expected: Expected, fold_case: bool) -> bool:
     start = 0
     for group in expected:
-        if not group_matches(given[start : start + group.take], group, fold_case=fold_case):
+        if not _group_matches(given[start : start + group.take], group, fold_case=fold_case):
             return False
         start += group.take
     return True

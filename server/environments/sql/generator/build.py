@@ -56,6 +56,7 @@ def generate(out: Path) -> None:
 
 def _questions(domain: Domain, path: Path) -> Iterator[dict[str, str | int]]:
     seen: set[str] = set()
+    number = 0
     with closing(Database(path)) as database:
         for template in _TEMPLATES[domain.split].templates:
             rng = seeded_random(SEED, domain.name, template.name)
@@ -66,8 +67,9 @@ def _questions(domain: Domain, path: Path) -> Iterator[dict[str, str | int]]:
                 if not _is_clean(database, task, draft):
                     continue
                 seen |= {draft.sql, draft.question}
+                number += 1
                 yield {
-                    "id": f"{domain.name}-{len(seen) // 2:03d}",
+                    "id": f"{domain.name}-{number:03d}",
                     "split": domain.split,
                     "db_id": domain.name,
                     "question": task.question,

@@ -421,7 +421,7 @@ def sum_by_parent_category(domain: Domain, rng: random.Random) -> Draft | None:
     question = rng.choice(
         (
             "For each {0} of the {1}, what is the sum of the {2} of their {3}? Leave out missing values of either.",
-            "Group the {3} by the {0} of the {1} that they belong to and add up the {2}, leaving out what is missing.",
+            "Group the {3} by the {0} of their {1} and add up the {2}, leaving out what is missing.",
         )
     )
     sql = (

@@ -185,7 +185,7 @@ def count_by_parent_category(domain: Domain, rng: random.Random) -> Draft | None
     question = rng.choice(
         (
             "How many {2} {3} are there for each {0} of the {1}? Leave out a missing {0}, and any with none.",
-            "Count the {2} {3} per {0} of the {1} they belong to, without a missing {0} and without zeros.",
+            "Count the {2} {3} per {0} of their {1}, without a missing {0} and without zeros.",
         )
     )
     sql = (
