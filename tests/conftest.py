@@ -91,9 +91,12 @@ class NoopEnvironment(Environment[NoopTask, NoopOptions, NoopAction, NoopObserva
     steps: int = 0
     """Steps that ran, replayed ones too."""
     running: bool = False
+    loop: asyncio.AbstractEventLoop | None = None
+    """The service's, once it runs: tests let steps go on with `loop.call_soon_threadsafe`."""
 
     async def start(self) -> None:
         self.running = True
+        self.loop = asyncio.get_running_loop()
 
     async def stop(self) -> None:
         self.running = False
