@@ -56,21 +56,23 @@ def test_enough_tools_in_enough_domains_each_with_a_valid_schema() -> None:
 
 def test_calendar() -> None:
     state = {"calendar": {"events": {"e": EVENT}}}
-    listed, busy, made, moved, free, gone, again = play(
+    listed, before, busy, made, moved, free, gone, again = play(
         state,
         ("list_events", {"date": "2026-03-02"}),
+        ("create_event", {"title": "Tea", "date": "2026-03-02", "start": "09:40", "duration_minutes": 20}),
         ("create_event", {"title": "Lunch", "date": "2026-03-02", "start": "10:59"}),
         ("create_event", {"title": "Lunch", "date": "2026-03-02", "start": "11:00", "duration_minutes": 30}),
-        ("reschedule_event", {"event_id": "e", "date": "2026-03-02", "start": "09:30"}),
+        ("reschedule_event", {"event_id": "e", "date": "2026-03-02", "start": "08:40"}),
         ("find_free_time", {"date": "2026-03-02", "duration_minutes": 30}),
         ("cancel_event", {"event_id": "e"}),
         ("cancel_event", {"event_id": "e"}),
     )
     assert listed["events"][0]["event_id"] == "e"
+    assert before["status"] == "created"  # it ends when the next one begins
     assert busy == {"error": "overlaps 'Dentist' at 10:00"}
     assert made["status"] == "created"
-    assert (moved["start"], moved["duration_minutes"]) == ("09:30", 60)
-    assert free["start"] == "09:00"
+    assert (moved["start"], moved["duration_minutes"]) == ("08:40", 60)
+    assert free["start"] == "10:00"
     assert gone["status"] == "cancelled"
     assert again == {"error": "there is no event 'e'"}
 
@@ -158,7 +160,7 @@ def test_travel_seats_come_back() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["relative", "/", "/a//b", "/a/", "/../etc/passwd", "/a/./b", "/missing/file", "/a", "/a/x"]
+    "path", ["relative", "/", "/a//b", "/a/", "/../etc/passwd", "/a/./b", "/..", "/a/.", "/missing/file", "/a", "/a/x"]
 )
 def test_file_paths_stay_in_the_tree(path: str) -> None:
     backend = world(files={"files": {"/a/x": "text"}, "folders": ["/a"]})

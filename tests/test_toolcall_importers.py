@@ -249,6 +249,17 @@ def test_openai_arguments(arguments: Any, read: dict[str, Any]) -> None:
     assert item.steps[0].calls[0].arguments == read
 
 
+def test_openai_responses_belong_to_the_call_of_their_id() -> None:
+    function = {"name": "clock", "arguments": "{}"}
+    item = openai(
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "tool_calls": [{"id": "a", "function": function}, {"id": "b", "function": function}]},
+        {"role": "tool", "tool_call_id": "b", "content": "second"},
+        {"role": "tool", "tool_call_id": "a", "content": "first"},
+    )
+    assert texts(item.steps[0].then) == [("tool", "first"), ("tool", "second")]
+
+
 def test_openai_legacy_function_call() -> None:
     item = openai(
         {"role": "user", "content": "?"},

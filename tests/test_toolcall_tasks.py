@@ -133,10 +133,16 @@ def test_empty_folder_and_file_without_playable_rows(tmp_path: Path) -> None:
 def test_golds_that_their_schema_forbids_are_marked(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}, "u": {"enum": ["x"]}}, "required": ["n"]}
     tool = {"type": "function", "function": {"name": "clock", "parameters": schema}}
-    golds: dict[str, Any] = {"fits": {"n": 1.0}, "text": {"n": "1"}, "other": {"n": 1, "u": "y"}, "missing": {}}
+    golds: dict[str, Any] = {
+        "fits": {"n": 1.0},
+        "bool": {"n": True},
+        "text": {"n": "1"},
+        "other": {"n": 1, "u": "y"},
+        "missing": {},
+    }
     rows = [{**native(id, calls=[{"name": "clock", "arguments": gold}]), "tools": [tool]} for id, gold in golds.items()]
     marks = {item.id: item.tags.get("golds_fit_schema", True) for item in every(write(tmp_path / "rows.jsonl", *rows))}
-    assert marks == {"fits": True, "text": False, "other": False, "missing": False}
+    assert marks == {"fits": True, "bool": False, "text": False, "other": False, "missing": False}
 
 
 # ---- splits ---------------------------------------------------------------------------------------------------------
