@@ -76,7 +76,8 @@ def multiset_f1(rows: Sequence[Row], gold: Gold) -> float:
         overlap = 0
         for counter, take in groups:
             found = 0
-            for row in counter.keys() & left.keys():
+            # Which rows a cut group takes decides what is left for others: not by the order of a set, which varies.
+            for row in counter.keys() & left.keys() if left is given else [row for row in counter if row in left]:
                 used = min(left[row], counter[row], take - found)
                 found += used
                 if left is not given:
