@@ -154,6 +154,12 @@ def test_tools_in_the_system_message(listed: str) -> None:
     assert item.history[0].content == system
 
 
+def test_null_in_a_tool_is_not_given() -> None:
+    bare = [{"name": "clock", "description": None, "parameters": None, "strict": True}]
+    item = sharegpt(("human", "Hi"), ("gpt", call("clock")), tools=bare)
+    assert (item.tools[0].function.description, item.tools[0].function.parameters) == ("", {})
+
+
 def test_bare_functions_and_tools_as_text() -> None:
     bare = json.dumps([tool["function"] for tool in TOOLS])
     item = sharegpt(("human", "Hi"), ("gpt", call("clock", zone="x")), tools=bare)

@@ -1,3 +1,4 @@
+import gzip
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -99,6 +100,17 @@ def test_a_folder_is_all_its_files(tmp_path: Path) -> None:
     tasks, problems = load_items(tmp_path)
     assert [item.id for item in every(tmp_path)] == ["a", "b"]
     assert (len(tasks), problems) == (2, ())
+
+
+def test_compressed_files_byte_order_marks_and_broken_bytes(tmp_path: Path) -> None:
+    rows = [json.dumps({**GOOD, "id": id}).encode() for id in ("a", "b")]
+    with gzip.open(tmp_path / "rows.jsonl.gz", "wb") as file:
+        file.write(b"\xef\xbb\xbf" + rows[0] + b'\r\n{"id": "\xff"}\n' + rows[1])
+    for path in (tmp_path, tmp_path / "rows.jsonl.gz"):
+        tasks, problems = load_items(path)
+        assert [item.id for item in every(path)] == ["a", "b"]
+        assert [(problem.id, problem.reason) for problem in problems] == [("rows-2", "not UTF-8")]
+        assert len(tasks) == 2
 
 
 def test_rows_may_name_shared_tools(tmp_path: Path) -> None:

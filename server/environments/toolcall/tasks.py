@@ -4,6 +4,7 @@ A row that cannot be played is reported with its id and reason and left out; it 
 a split get one by hashing their group, so that the variants of one dialogue stay on one side.
 """
 
+import gzip
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import files
@@ -43,7 +44,7 @@ _SPLIT_NAMES: dict[str, Split] = {
 
 
 def load_items(path: Path | None) -> tuple[TaskSet[Item], tuple[ItemProblem, ...]]:
-    """The shipped items (`None`), or those of a JSONL file, or of all JSONL files of a folder, or of BFCL.
+    """The shipped items (`None`), or those of a JSONL file (`.gz` too), or of all of a folder, or of BFCL.
 
     Each row of a file is an item of ours, a ShareGPT row (`conversations`) or an OpenAI row (`messages`). `bfcl` stands
     for the installed BFCL package, `bfcl:multiple,parallel` for some of its categories. Returns the playable items in
@@ -89,8 +90,9 @@ def _bfcl(path: Path | None) -> Iterator[Item | ItemProblem] | None:
 def _from_files(path: Path | None) -> Iterator[Item | ItemProblem]:
     for file in _files(path):
         shared_tools = _shared_tools(file)
+        name = file.name.partition(".")[0]
         for number, line in _lines(file):
-            id = f"{file.stem}-{number}"
+            id = f"{name}-{number}"
             try:
                 row = _row(line)
                 id = str(row.get("id") or id)  # for the report, should the row be refused
@@ -105,17 +107,18 @@ def _files(path: Path | None) -> Iterable[Path]:
     if path is None:
         return [Path(str(files("rolloutgym.server.environments.toolcall") / "data" / "items.jsonl"))]
     if path.is_dir():
-        found = sorted(path.glob("*.jsonl"))
+        found = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")])
         if not found:
-            raise FileNotFoundError(f"no *.jsonl file in {path}")
+            raise FileNotFoundError(f"no *.jsonl or *.jsonl.gz file in {path}")
         return found
     if not path.is_file():
         raise FileNotFoundError(f"no file {path}")
     return [path]
 
 
-def _lines(file: Path) -> Iterator[tuple[int, str]]:
-    with file.open(encoding="utf-8") as lines:  # not splitlines: U+2028 in a string ends no row
+def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
+    """The rows of a file that are not empty, as bytes: one that is not UTF-8 spoils no other, and only \\n ends one."""
+    with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             if line.strip():
                 yield number, line
@@ -129,7 +132,7 @@ def _shared_tools(file: Path) -> Mapping[str, ToolSpec]:
     return {tool.function.name: tool for tool in tool_specs(shared.read_text(encoding="utf-8"))}
 
 
-def _row(line: str) -> dict[str, Any]:
+def _row(line: bytes) -> dict[str, Any]:
     row = strict_json(line)
     if not isinstance(row, dict):
         raise Unplayable("the line is not an object")

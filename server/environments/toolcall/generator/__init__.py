@@ -14,6 +14,7 @@ from rolloutgym.server.environments.toolcall.generator import (  # noqa: F401 (i
     chained_calls,
     conversations,
     no_calls,
+    parallel_calls,
     single_calls,
 )
 from rolloutgym.server.environments.toolcall.generator.draft import Dialogue, dialogue

@@ -245,7 +245,7 @@ class _Backend:
 
     def call(self, name: str, arguments: Mapping[str, JsonValue]) -> str:
         """The answer as BFCL writes it."""
-        answer = self._methods[name](**arguments)
+        answer = self._methods[name](**copy.deepcopy(dict(arguments)))  # which it may keep and change
         if isinstance(answer, str):
             return answer
         if isinstance(answer, dict):

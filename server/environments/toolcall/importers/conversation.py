@@ -32,10 +32,14 @@ def role_of(name: object) -> Role:
         raise Unplayable(f"unknown role {name!r}") from None
 
 
-def strict_json(text: str) -> Any:
+def strict_json(text: str | bytes) -> Any:
     """JSON without what JSON does not have: NaN, infinities, a key twice. `Unplayable` says what is wrong."""
     try:
+        if isinstance(text, bytes):
+            text = text.decode("utf-8-sig")
         return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+    except UnicodeDecodeError:
+        raise Unplayable("not UTF-8") from None
     except json.JSONDecodeError as error:
         raise Unplayable(f"not JSON: {error.msg} at position {error.pos}") from None
     except RecursionError:
@@ -66,6 +70,8 @@ def _tool_spec(tool: object) -> ToolSpec:
     if not isinstance(tool, Mapping):
         raise Unplayable("a tool is not an object")
     function = tool.get("function", tool)
+    if isinstance(function, Mapping):  # null stands for what is not given
+        function = {key: value for key, value in function.items() if value is not None}
     try:
         return ToolSpec.model_validate({"type": "function", "function": function})
     except ValidationError as error:
