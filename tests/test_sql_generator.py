@@ -4,6 +4,7 @@ import json
 import sqlite3
 from collections import Counter, defaultdict
 from contextlib import closing
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -119,16 +120,24 @@ def test_the_files_do_not_say_which_sqlite_wrote_them(tmp_path: Path) -> None:
     assert stored == [tuple(record.values()) for record in domain.table("owners").records]
 
 
-def test_a_template_whose_sql_and_python_disagree_stops_the_generator(tmp_path: Path) -> None:
+def test_a_template_that_is_wrong_or_open_stops_the_generator(tmp_path: Path) -> None:
     domain = train_domains()[0]
     domain.fill(seeded_random(1, "rows"))
     path = tmp_path / "library.sqlite"
     write_database(domain, path)
     task = SqlTask("draft", "train", "library", path, "?", "SELECT count(*) FROM branches")
     with closing(Database(path)) as database:
-        assert build._is_clean(database, task, Draft("?", task.gold_sql, [(7,)]))
-        with pytest.raises(GeneratorError):
-            build._is_clean(database, task, Draft("?", task.gold_sql, [(8,)]))
+        build._check(database, task, Draft("?", task.gold_sql, [(7,)]))
+        with pytest.raises(GeneratorError, match="is not"):
+            build._check(database, task, Draft("?", task.gold_sql, [(8,)]))
+        tied = replace(task, gold_sql="SELECT tier FROM members ORDER BY tier LIMIT 1 OFFSET 1")
+        tier = min(str(record["tier"]) for record in domain.table("members").records)
+        build._check(database, tied, Draft("?", tied.gold_sql, [(tier,)]))  # a tie of equal rows
+        tied = replace(task, gold_sql="SELECT member_id FROM members ORDER BY tier LIMIT 1")
+        member = database.query(tied.gold_sql).rows[0][0]
+        assert isinstance(member, int)
+        with pytest.raises(GeneratorError, match="leaves its answer open"):
+            build._check(database, tied, Draft("?", tied.gold_sql, [(member,)]))
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,24 @@ def test_both_orders_of_a_row_dependent_gold_are_accepted(path: Path) -> None:
     assert not grade("Cy,Bo,Fi", gold)
 
 
+def test_a_sort_key_outside_of_distinct_columns_makes_no_tie(tmp_path: Path) -> None:
+    file = tmp_path / "distinct.sqlite"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript(
+            "CREATE TABLE t (name TEXT, score INTEGER); INSERT INTO t VALUES ('a', 1), ('b', 2), ('a', 2);"
+        )
+    gold = gold_of(file, "SELECT DISTINCT name FROM t ORDER BY score LIMIT 2")
+    assert grade("a\nb", gold)
+    assert not grade("a\na", gold)
+
+
+def test_positions_behind_a_star_are_not_taken_for_those_of_the_text(path: Path) -> None:
+    gold = gold_of(path, "SELECT *, 0 FROM people WHERE id < 3 ORDER BY 2")
+    assert gold.rows[0][1] == "Ann"
+    assert grade(spell(gold.rows), gold)
+    assert not grade(spell(gold.rows[::-1]), gold)
+
+
 def test_sums_that_differ_by_rounding_tie_as_sort_keys(tmp_path: Path) -> None:
     file = tmp_path / "sums.sqlite"
     with closing(sqlite3.connect(file)) as connection:
