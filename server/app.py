@@ -51,7 +51,7 @@ def create_app(settings: Settings, environments: Mapping[str, AnyEnvironment] | 
     _add_routes(app, service, service.default, service.environments)
     app.include_router(web.router)
     app.add_middleware(UnexpectedFaults, metrics=service.metrics)
-    app.add_middleware(Gate, settings=settings, metrics=service.metrics)
+    app.add_middleware(Gate, settings=settings, metrics=service.metrics, environments=service.environments)
     if settings.allowed_origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=settings.allowed_origins, allow_methods=["*"], allow_headers=["*"]

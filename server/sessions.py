@@ -197,7 +197,7 @@ class Sessions:
         async with self._hold(environment, episode_id) as session:
             episode = session.episode or await self._restore(session)
             with EpisodeFaults(episode_id):
-                action = episode.action_of_call(name, arguments)
+                action = _action_of_call(episode, name, arguments)
             return await self._take(session, session.codec.write_action(action), episode.step(action), None)
 
     async def tools(self, environment: AnyEnvironment, episode_id: str) -> tuple[ToolSpec, ...]:
@@ -450,6 +450,14 @@ def _read_options(environment: AnyEnvironment, options: Mapping[str, JsonValue])
     except ValidationError as error:
         raise misfit(error, "options") from None
     return read
+
+
+def _action_of_call(episode: Episode[Any], name: str, arguments: Mapping[str, JsonValue]) -> Action:
+    try:
+        action: Action = episode.action_of_call(name, arguments)
+    except ValidationError as error:
+        raise misfit(error, "arguments") from None
+    return action
 
 
 def _repeated(record: Record, step: int | None, action: bytes | TruncationReason) -> bytes | None:

@@ -47,7 +47,11 @@ def add_error_handlers(app: FastAPI, metrics: Metrics) -> None:
 
 
 def error_response(error: ServiceError) -> JsonBytes:
-    headers = {"retry-after": str(_RETRY_AFTER_S)} if error.retryable and error.status == 503 else None
+    headers: dict[str, str] = {}
+    if error.status == 503:
+        headers["retry-after"] = str(_RETRY_AFTER_S)
+    if error.status == 401:
+        headers["www-authenticate"] = "Bearer"
     return JsonBytes(write_json(error.body()), status_code=error.status, headers=headers)
 
 

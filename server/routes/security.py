@@ -1,4 +1,5 @@
-"""Who may call: holders of the API key, if there is one, and among browser pages only those of allowed origins.
+"""Who may call: holders of the API key, if there is one, and among browser pages only those of allowed origins. Health
+and readiness are open to all, of the service and of each environment.
 
 A page of any site can reach a service on its visitor's machine, WebSockets without even asking; so a request with an
 `Origin` needs one from the allow-list, or the service's own. On a loopback address the own origin counts only under a
@@ -7,6 +8,7 @@ local name, for a page can give any name of its own a loopback address (DNS rebi
 
 import hmac
 import ipaddress
+from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -17,15 +19,17 @@ from rolloutgym.server.metrics import Metrics
 from rolloutgym.server.routes.faults import error_response
 from rolloutgym.server.settings import Settings
 
-_OPEN_PATHS = frozenset({"/", "/health", "/ready"})
-_OPEN_FOLDER = "/web/"
+# The page holds no data; it asks for the key itself.
+_PAGE = "/web/"
 
 
 class Gate:
     """ASGI middleware for HTTP and WebSocket."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics, environments: Iterable[str]) -> None:
         self._app = app
+        roots = ("", *(f"/{name}" for name in environments))
+        self._open = frozenset({"/", *(f"{root}/{path}" for root in roots for path in ("health", "ready"))})
         self._key = None if settings.api_key is None else settings.api_key.get_secret_value().encode()
         self._origins = frozenset(settings.allowed_origins)
         self._on_loopback = is_local_name(settings.host)
@@ -44,7 +48,8 @@ class Gate:
         origin = headers.get("origin")
         if origin is not None and not self._may_call(origin, headers.get("host", "")):
             return ForbiddenOrigin("pages of this origin may not call; ROLLOUTGYM_ALLOWED_ORIGINS lists those that may")
-        if self._key is None or is_open(scope["path"]):
+        path = scope["path"]
+        if self._key is None or path in self._open or path.startswith(_PAGE):
             return None
         scheme, _, key = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and hmac.compare_digest(key.strip().encode("latin-1"), self._key):
@@ -59,11 +64,6 @@ class Gate:
             return own and (not self._on_loopback or is_local_name(urlsplit(f"//{host}").hostname or ""))
         except ValueError:
             return False
-
-
-def is_open(path: str) -> bool:
-    """Whether a path answers without the key: signs of life of the service and of each environment, and the page."""
-    return path in _OPEN_PATHS or path.startswith(_OPEN_FOLDER)
 
 
 def is_local_name(host: str) -> bool:
