@@ -15,7 +15,7 @@ from rolloutgym.models import FunctionCall, Message, ToolCall
 from rolloutgym.server.environments.seeding import seeded_random
 from rolloutgym.server.environments.toolcall.backends import DOMAINS, WORLD, World, answer_text, tool_specs
 from rolloutgym.server.environments.toolcall.generator.worlds import initial_state
-from rolloutgym.server.environments.toolcall.items import ArgumentRule, BackendState, ExpectedCall, Item, Turn
+from rolloutgym.server.environments.toolcall.items import BackendState, ExpectedCall, Item, Turn
 from rolloutgym.server.environments.toolcall.scenarios import classify
 
 Split = Literal["train", "validation", "test"]
@@ -25,6 +25,13 @@ HELD_OUT: dict[str, Split] = {"parcels": "validation", "library": "test"}
 
 
 MAX_ATTEMPTS = 20
+
+# Not strftime's: its names depend on the locale.
+MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+)  # fmt: skip
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
 @dataclass(frozen=True)
@@ -81,16 +88,9 @@ class Draft:
 
     def spoken_day(self, day: str) -> str:
         when = date.fromisoformat(day)
-        return str(
-            self.pick(
-                (
-                    day,
-                    f"{when.day} {when:%B} {when.year}",
-                    f"{when:%B} {when.day}, {when.year}",
-                    f"{when:%A}, {when.day} {when:%B} {when.year}",
-                )
-            )
-        )
+        month, weekday = MONTHS[when.month - 1], WEEKDAYS[when.weekday()]
+        european = f"{when.day} {month} {when.year}"
+        return str(self.pick((day, european, f"{month} {when.day}, {when.year}", f"{weekday}, {european}")))
 
     def spoken_clock(self, clock: str) -> str:
         hour, minute = int(clock[:2]), clock[3:]
@@ -115,10 +115,9 @@ class Draft:
         """The right turn is one without a call: a question back, a refusal, plain talk."""
         self._turn("none", reply=self._say(wordings, values))
 
-    def call(self, tool: str, *, rules: Mapping[str, ArgumentRule] | None = None, **arguments: Any) -> Any:
+    def call(self, tool: str, **arguments: Any) -> Any:
         """One expected call; returns what the tool answers."""
-        self._turn("calls", calls=[ExpectedCall(name=tool, arguments=arguments, rules=dict(rules or {}))])
-        return self._respond(tool, arguments)
+        return self.calls((tool, arguments))[0]
 
     def calls(self, *calls: tuple[str, dict[str, Any]]) -> list[Any]:
         """Several independent calls in one turn, in any order; returns the answers."""
