@@ -233,6 +233,20 @@ async def test_workers_hold_no_secret_and_few_descriptors(monkeypatch: pytest.Mo
     os.close(inherited)
 
 
+async def test_temporary_files_go_with_the_pool_even_those_of_a_killed_worker(
+    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    pool = WorkerPool(1, LIMITS, call_s=20)
+    await pool.start()
+    assert await pool.run(Engine.grade_sql, subject, subject.gold_sql, "sqlite", AnswerOptions())
+    assert list((tmp_path / "tmp").rglob("*.sqlite"))
+    await _lose(pool, subject, signal.SIGKILL)
+    await pool.stop()
+    assert not list((tmp_path / "tmp").iterdir())
+
+
 SERVICE = """
 import asyncio, sys
 from rolloutgym.server.environments.sql.database import Limits

@@ -15,23 +15,29 @@ from urllib.parse import quote
 from rolloutgym.server.environments.seeding import seeded_random
 from rolloutgym.server.environments.sql.database import ForeignKey, Schema, quote_identifier
 
-KEPT = (0.7, 0.5, 0.3)
+KEPT = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4)
 """For each copy: the share of a table's rows that is kept before references are followed."""
-MAX_BYTES = 64 * 2**20
+MAX_DATABASES = 16
+"""Databases whose copies are on the disk at once."""
+MAX_BYTES = 32 * 2**20
 """Larger databases are not copied: their queries are judged on the original alone."""
 
 
 class Copies:
-    """The copies of the databases that were asked for, in a temporary folder."""
+    """The copies of the databases that were asked for last, in a temporary folder."""
 
     def __init__(self) -> None:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._paths: dict[Path, tuple[Path, ...]] = {}
+        self._number = 0
 
     def of(self, path: Path, schema: Schema) -> tuple[Path, ...]:
-        """Paths of the copies of one database."""
+        """Paths of the copies of one database. No path is used twice."""
         if path not in self._paths:
             self._paths[path] = self._write(path, schema) if path.stat().st_size <= MAX_BYTES else ()
+            if len(self._paths) > MAX_DATABASES:
+                for old in self._paths.pop(next(iter(self._paths))):
+                    old.unlink()
         return self._paths[path]
 
     def close(self) -> None:
@@ -44,10 +50,10 @@ class Copies:
     def _write(self, path: Path, schema: Schema) -> tuple[Path, ...]:
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="rolloutgym-sql-")
-        stem = Path(self._folder.name) / str(len(self._paths))
-        targets = tuple(stem.with_suffix(f".{number}") for number in range(len(KEPT)))
-        for number, target in enumerate(targets):
-            write_copy(path, schema, target, number)
+        self._number += 1
+        targets = tuple(Path(self._folder.name) / f"{self._number}-{copy}.sqlite" for copy in range(len(KEPT)))
+        for copy, target in enumerate(targets):
+            write_copy(path, schema, target, copy)
         return targets
 
 

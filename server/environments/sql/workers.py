@@ -11,6 +11,7 @@ import pickle
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, get_type_hints
@@ -77,16 +78,19 @@ class WorkerPool:
         self._call_s = call_s
         self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
         self._workers: list[_Worker] = []
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._lost = 0
 
     async def start(self) -> None:
         """Raises `WorkerLost` where a process does not start; then none is left."""
-        self._workers = [_Worker() for _ in range(self._size)]
+        self._folder = tempfile.TemporaryDirectory(prefix="rolloutgym-sql-")
+        self._workers = [_Worker(self._folder.name) for _ in range(self._size)]
         try:
             await asyncio.gather(*(worker.start(self._limits) for worker in self._workers))
         except BaseException:
             for worker in self._workers:
                 worker.kill()
+            self._folder.cleanup()
             raise
         for worker in self._workers:
             self._idle.put_nowait(worker)
@@ -94,6 +98,8 @@ class WorkerPool:
     async def stop(self) -> None:
         await asyncio.gather(*(worker.stop() for worker in self._workers))
         self._workers = []
+        if self._folder is not None:
+            self._folder.cleanup()
 
     async def run(self, method: Callable[Concatenate[Engine, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
         message = pickle.dumps((method.__name__, args), protocol=pickle.HIGHEST_PROTOCOL)
@@ -122,15 +128,21 @@ class WorkerPool:
         return {"workers": self._size, "alive": alive, "lost": self._lost}
 
 
+def _variables() -> dict[str, str]:
+    return {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ} | {"TZ": "UTC"}
+
+
 @cache
 def _adapter(method: Callable[..., Any]) -> TypeAdapter[Any]:
     return TypeAdapter(get_type_hints(method)["return"])
 
 
 class _Worker(asyncio.Protocol):
-    """One process and the socket to it. It may be started again after it was lost."""
+    """One process and the socket to it. It may be started again after it was lost. Its temporary files go to `folder`,
+    so that those of one that was killed are removed too."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
@@ -157,7 +169,7 @@ class _Worker(asyncio.Protocol):
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
-                    env={name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ} | {"TZ": "UTC"},
+                    env=_variables() | {"TMPDIR": self._folder},
                 )
             except OSError as error:
                 ours.close()

@@ -1,0 +1,126 @@
+"""Engines: golds are computed once, old ones let go, and scoring sees what the model read."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolloutgym.server.environments.sql import engine as module
+from rolloutgym.server.environments.sql.answers import AnswerOptions
+from rolloutgym.server.environments.sql.database import Limits
+from rolloutgym.server.environments.sql.engine import Engine, Subject
+from rolloutgym.server.environments.sql.formatting import Caps
+
+GOLD = "SELECT name, age FROM singer WHERE age > 30 ORDER BY age DESC"
+
+
+@pytest.fixture
+def subject(tmp_path: Path) -> Subject:
+    path = tmp_path / "data.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            "CREATE TABLE singer (id INTEGER PRIMARY KEY, name TEXT, age INT, country TEXT);"
+            "INSERT INTO singer VALUES (1, 'Joe', 52, 'NL'), (2, 'Ann', 32, 'US'), (3, 'Kim', 29, 'KR'),"
+            " (4, 'Ida', 41, 'FR');"
+            "CREATE TABLE other (name TEXT, age INT); INSERT INTO other SELECT name, age FROM singer;"
+        )
+    return Subject(str(path), GOLD)
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    engine = Engine(Limits())
+    yield engine
+    engine.close()
+
+
+def _potential(engine: Engine, subject: Subject, sql: str) -> float:
+    return engine.query(subject, sql, "sqlite", Caps(), ()).potential
+
+
+def test_the_potential_grows_towards_the_gold(engine: Engine, subject: Subject) -> None:
+    steps = [
+        _potential(engine, subject, sql)
+        for sql in (
+            "SELECT country FROM singer LIMIT 1",
+            "SELECT age FROM singer LIMIT 1",
+            "SELECT name, age FROM singer LIMIT 1",
+            "SELECT name, age FROM singer",
+            "SELECT name, age FROM singer WHERE age > 30",
+        )
+    ]
+    assert steps == sorted(steps)
+    assert len(set(steps)) == len(steps)
+    assert steps[-1] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 42",
+        "VALUES ('Joe', 52), ('Ida', 41), ('Ann', 32)",
+        "SELECT name, age FROM other WHERE age > 30 ORDER BY age DESC",
+        "WITH singer (name, age) AS (VALUES ('Joe', 52), ('Ida', 41), ('Ann', 32)) SELECT * FROM singer",
+        "SELECT nme FROM singer",
+    ],
+)
+def test_rows_from_elsewhere_are_worth_nothing(engine: Engine, subject: Subject, sql: str) -> None:
+    assert _potential(engine, subject, sql) == 0
+
+
+def test_a_dump_is_worth_less_than_the_right_columns(engine: Engine, subject: Subject) -> None:
+    dump = _potential(engine, subject, "SELECT * FROM singer, other")
+    assert dump < _potential(engine, subject, "SELECT name, age FROM singer LIMIT 1") / 2
+
+
+def test_a_gold_is_computed_once(engine: Engine, subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed = []
+    compute = module.compute_gold
+
+    def counting(*arguments: Any) -> Any:
+        computed.append(arguments)
+        return compute(*arguments)
+
+    monkeypatch.setattr(module, "compute_gold", counting)
+    for _ in range(3):
+        engine.open(subject)
+        engine.query(subject, "SELECT 1", "sqlite", Caps(), ())
+        assert engine.grade(subject, "Joe | 52\nIda | 41\nAnn | 32", AnswerOptions())
+    assert len(computed) == 1
+
+
+def test_old_databases_are_closed(subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_DATABASES", 2)
+    engine = Engine(Limits())
+    for number in range(5):
+        path = tmp_path / f"{number}.sqlite"
+        path.write_bytes(Path(subject.database).read_bytes())
+        engine.open(Subject(str(path), GOLD))
+    assert list(engine._databases._values) == [str(tmp_path / "3.sqlite"), str(tmp_path / "4.sqlite")]
+    assert engine.describe(str(tmp_path / "0.sqlite"), "singer").seen == ("singer",)
+    engine.close()
+
+
+def test_what_was_seen(engine: Engine, subject: Subject) -> None:
+    assert engine.describe(subject.database, "SINGER").seen == ("singer",)
+    assert engine.sample(subject.database, "other", 2, Caps()).seen == ("other.age", "other.name")
+    assert engine.query(subject, "SELECT count(*), max(AGE) FROM singer", "sqlite", Caps(), ()).seen == ("singer.age",)
+    assert engine.query(subject, "SELECT 1", "sqlite", Caps(), ()).seen == ()
+
+
+def test_counts_say_nothing_of_the_golds_size(engine: Engine, tmp_path: Path) -> None:
+    path = tmp_path / "many.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            "CREATE TABLE t (a INT); WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 3000)"
+            " INSERT INTO t SELECT x FROM n;"
+        )
+    texts = {
+        engine.query(Subject(str(path), gold), "SELECT a FROM t LIMIT 2500", "sqlite", Caps(), ()).text
+        for gold in ("SELECT a FROM t", "SELECT max(a) FROM t")
+    }
+    assert len(texts) == 1
+    assert "20 of more than 1000 rows" in texts.pop()

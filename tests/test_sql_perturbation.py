@@ -1,0 +1,93 @@
+"""Perturbed copies: fewer rows, whole references, the same everywhere."""
+
+import hashlib
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from rolloutgym.server.environments.sql import perturbation
+from rolloutgym.server.environments.sql.database import Database
+from rolloutgym.server.environments.sql.perturbation import KEPT, Copies, write_copy
+
+SCRIPT = """
+CREATE TABLE city (code TEXT PRIMARY KEY, name TEXT) WITHOUT ROWID;
+CREATE TABLE team (id INTEGER PRIMARY KEY, city TEXT REFERENCES city, rival INT REFERENCES team (id));
+CREATE TABLE pair (a INT, b INT, PRIMARY KEY (a, b));
+CREATE TABLE match (id INTEGER PRIMARY KEY, team INT REFERENCES team, a INT, b INT, FOREIGN KEY (a, b) REFERENCES pair);
+CREATE TABLE log (line TEXT);
+CREATE TRIGGER noted AFTER DELETE ON team BEGIN INSERT INTO log VALUES ('gone'); END;
+CREATE VIEW big AS SELECT * FROM team WHERE id > 50;
+WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 100) INSERT INTO city SELECT 'c' || x, x FROM n;
+INSERT INTO team SELECT row_number() OVER (), code, 1 + abs(length(code) * 7 % 100) FROM city;
+INSERT INTO team VALUES (1000, NULL, NULL), (1001, 'no such city', NULL);
+INSERT INTO pair SELECT a.id, b.id FROM team a, team b WHERE a.id < 20 AND b.id < 20;
+INSERT INTO match SELECT NULL, a.id, p.a, p.b FROM team a, pair p WHERE a.id % 10 = p.a % 10;
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "source?.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(SCRIPT)
+    return path
+
+
+def _rows(path: Path) -> dict[str, list[tuple[object, ...]]]:
+    with closing(sqlite3.connect(path)) as connection:
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in tables}
+
+
+@pytest.mark.parametrize("number", range(len(KEPT)))
+def test_a_copy_has_fewer_rows_and_whole_references(source: Path, tmp_path: Path, number: int) -> None:
+    with closing(Database(source)) as database:
+        write_copy(source, database.schema(), tmp_path / "copy.sqlite", number)
+    before, after = _rows(source), _rows(tmp_path / "copy.sqlite")
+    for table, rows in after.items():
+        assert set(rows) <= set(before[table])
+        assert table == "log" or len(rows) < len(before[table])
+    assert after["match"]
+    assert len(after["city"]) == pytest.approx(KEPT[number] * 100, abs=15)
+    assert after["log"] == []
+    with closing(sqlite3.connect(tmp_path / "copy.sqlite")) as connection:
+        broken = connection.execute("PRAGMA foreign_key_check").fetchall()
+    # What never held is not repaired: that row stays or goes like any other.
+    assert [(table, row) for table, row, _, _ in broken] in ([], [("team", 1001)])
+
+
+def test_copies_are_the_same_each_time(source: Path) -> None:
+    digests = []
+    for _ in range(2):
+        copies = Copies()
+        with closing(Database(source)) as database:
+            paths = copies.of(source, database.schema())
+            assert copies.of(source, database.schema()) == paths
+        digests.append([hashlib.sha256(str(_rows(path)).encode()).hexdigest() for path in paths])
+        copies.close()
+        assert not any(path.exists() or path.parent.exists() for path in paths)
+    assert digests[0] == digests[1]
+    assert len(set(digests[0])) == len(KEPT)
+
+
+def test_copies_of_old_databases_are_removed(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(perturbation, "MAX_DATABASES", 2)
+    copies = Copies()
+    paths = []
+    for number in range(3):
+        path = tmp_path / f"{number}.sqlite"
+        path.write_bytes(source.read_bytes())
+        with closing(Database(path)) as database:
+            paths.append(copies.of(path, database.schema()))
+    assert [all(path.exists() for path in group) for group in paths] == [False, True, True]
+    assert len({path for group in paths for path in group}) == 3 * len(KEPT)
+    copies.close()
+
+
+def test_large_databases_are_not_copied(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(perturbation, "MAX_BYTES", 100)
+    copies = Copies()
+    with closing(Database(source)) as database:
+        assert copies.of(source, database.schema()) == ()
