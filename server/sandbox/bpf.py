@@ -52,7 +52,7 @@ recvfrom shutdown getsockopt getsockname getpeername
 """)
 
 SETUP_ONLY = _words("""
-fork vfork clone kill tgkill setsid sendmsg recvmsg setresuid setresgid setgroups setpriority chown fchownat prctl
+fork vfork clone kill tgkill setsid sendmsg recvmsg setresuid setresgid setgroups chown fchownat prctl
 seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self
 """)
 """Allowed to the zygote and to a child that is being set up; the child filter refuses or narrows every one."""
@@ -68,7 +68,7 @@ fremovexattr
 REFUSED = _words("""
 execve execveat socket connect bind listen accept accept4 setsockopt sendmmsg recvmmsg ptrace process_vm_readv
 process_vm_writev kcmp pidfd_open pidfd_send_signal pidfd_getfd tkill rt_sigqueueinfo rt_tgsigqueueinfo setpgid
-mount umount2 unshare setns chroot pivot_root keyctl add_key request_key bpf perf_event_open userfaultfd
+mount umount2 unshare setns setpriority chroot pivot_root keyctl add_key request_key bpf perf_event_open userfaultfd
 io_uring_setup io_uring_enter io_uring_register io_setup memfd_create memfd_secret shmget shmat semget msgget mq_open
 setuid setgid setreuid setregid setfsuid setfsgid personality mknod mknodat fchown lchown truncate
 sched_setaffinity sched_setscheduler sched_setparam sched_setattr ioprio_set mlock mlockall mlock2 splice tee vmsplice

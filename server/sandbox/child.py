@@ -19,7 +19,6 @@ MAX_DESCRIPTOR = 256
 """Of the zygote."""
 READY = b"R"
 _PID_PLACEHOLDER = struct.pack("=I", 0x7ABCDEF1)
-_NICENESS = 5  # the server stays responsive, so limits are kept in time
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,8 @@ class Confinement:
     child_filter: bytes
     null: int
     """Descriptor of /dev/null."""
+    library_roots: tuple[str, ...]
+    """Paths that no traceback shows, longest first."""
 
 
 def scratch_of(confinement: Confinement, spawn: dict[str, Any]) -> str:
@@ -90,7 +91,6 @@ def _confine(confinement: Confinement, spawn: dict[str, Any], output: int) -> No
         os.chdir(scratch)
     else:
         os.chdir("/")
-    os.nice(_NICENESS)
     if confinement.private_uid:
         drop_to(uid)
     kernel.die_with_parent(zygote)
@@ -132,7 +132,7 @@ def run(confinement: Confinement, spawn: dict[str, Any], channel: int, output: i
             os.write(CHANNEL, f"E{type(error).__name__}: {error}".encode())
             os._exit(status)
         scratch = scratch_of(confinement, spawn) if confinement.has_scratch else None
-        interpreter = runner.Interpreter(seed=spawn["seed"], scratch=scratch)
+        interpreter = runner.Interpreter(seed=spawn["seed"], scratch=scratch, library_roots=confinement.library_roots)
         gc.enable()
         if confinement.child_filter:
             pid = struct.pack("=I", os.getpid())

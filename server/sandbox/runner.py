@@ -65,9 +65,10 @@ def seed_randomness(seed: int) -> None:
 class Interpreter:
     """One `__main__` module and the state around it."""
 
-    def __init__(self, *, seed: int, scratch: str | None) -> None:
+    def __init__(self, *, seed: int, scratch: str | None, library_roots: tuple[str, ...]) -> None:
         self._cells = 0
         self._scratch = scratch
+        self._library_roots = library_roots
         self._in_code = False
         self.stdout, self.stderr = _open_output()
         sys.stdout = sys.__stdout__ = self.stdout  # type: ignore[misc]
@@ -123,6 +124,8 @@ class Interpreter:
             text = f"{type(error).__name__}: <could not be shown>\n"
         if self._scratch is not None:
             text = text.replace(self._scratch + "/", "")
+        for root in self._library_roots:  # some messages name a library's file
+            text = text.replace(root, root.rpartition("/")[2])
         if len(text) > MAX_TRACEBACK:
             half = MAX_TRACEBACK // 2
             text = f"{text[:half]}\n... [{len(text) - 2 * half} characters left out] ...\n{text[-half:]}"

@@ -177,6 +177,7 @@ class Zygote:
             else (),
             child_filter=bytes.fromhex(plan.child_filter),
             null=self._null,
+            library_roots=tuple(sorted((p for p in plan.roots if os.path.isdir(p)), key=len, reverse=True)),
         )
 
     def _confine(self, plan: ZygotePlan, confinement: child.Confinement) -> None:
@@ -263,7 +264,9 @@ class Zygote:
             pid, status, usage = os.wait4(-1, os.WNOHANG)
             if pid == 0:
                 return
-            id_ = self._ids.pop(pid)
+            id_ = self._ids.pop(pid, None)
+            if id_ is None:
+                continue  # a grandchild that was left to us; only possible where forking is not refused
             del self._pids[id_]
             self._send(
                 {

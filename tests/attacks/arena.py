@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 _CASES: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("cases.py")))
 ATTACKS: tuple[Any, ...] = _CASES["ATTACKS"]
-LIMITS = Limits(cpu_s=0.4, wall_s=1.0)
+LIMITS = Limits(cpu_s=0.3, wall_s=0.8)
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -76,7 +76,11 @@ class Arena:
         os.environ["ARENA_SECRET"] = self.secret
         self._listeners = self._listen(folder)
         self.sandbox = Sandbox(SandboxConfig(**config))
-        self.run(self.sandbox.start())
+        try:
+            self.run(self.sandbox.start())
+        except BaseException:
+            self._put_away()
+            raise
         self._other = self.run(self.sandbox.open_session())
         self._has_files = self.sandbox.report.level.name != "SEALED"
         before = set(self._scratch())
@@ -92,11 +96,14 @@ class Arena:
 
     def close(self) -> None:
         self.run(self.sandbox.stop())
+        self._put_away()
+
+    def _put_away(self) -> None:
         self._loop.close()
         for listener in self._listeners.values():
             listener.close()
         self._folder.cleanup()
-        del os.environ["ARENA_SECRET"]
+        os.environ.pop("ARENA_SECRET", None)
 
     def _listen(self, folder: Path) -> dict[str, socket.socket]:
         tcp = socket.create_server(("127.0.0.1", 0))
@@ -174,7 +181,7 @@ class Arena:
             problems.append("it shows the secret")
         if attack.ends and result.status not in attack.ends:
             problems.append(f"it ended with {result.status}")
-        if took > 6.0:
+        if took > 10.0:
             problems.append(f"it took {took:.1f} s")
         if len(shown) > 200_000:
             problems.append(f"it returned {len(shown)} characters")
@@ -198,7 +205,7 @@ class Arena:
         other = self.run(self._other.step(code))
         if other.value != repr((self.secret, self.secret if self._has_files else "")):
             problems.append(f"the other session: {other}")
-        deadline = time.monotonic() + 3.0
+        deadline = time.monotonic() + 20.0
         while (state := self._state()) != self._calm and time.monotonic() < deadline:
             self.run(asyncio.sleep(0.02))  # what was killed is still being removed
         problems += [

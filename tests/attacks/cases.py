@@ -141,9 +141,10 @@ _add(
         "huge power": "x = 7 ** (10 ** 9)",
         "regular expression": "import re\nre.match('(a+)+$', 'a' * 64 + 'b')",
         "swallowed interrupt": """
+def work(): sum(range(1000))
 while True:
     try:
-        while True: pass
+        while True: work()
     except BaseException: pass""",
         "ignored interrupt": "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass",
         "hashing threads": """
