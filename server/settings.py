@@ -18,7 +18,12 @@ _RANGE = r"^\d{1,9}(-\d{1,9})?$"
 
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
-        env_prefix=_PREFIX, extra="forbid", frozen=True, use_attribute_docstrings=True, env_ignore_empty=True
+        env_prefix=_PREFIX,
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        env_ignore_empty=True,
+        allow_inf_nan=False,
     )
 
     # -- service
@@ -26,12 +31,12 @@ class Settings(BaseSettings):
     """Address to listen on; `0.0.0.0` is every one of the machine's."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     """Port to listen on; 0 takes a free one."""
-    environments: Annotated[tuple[EnvironmentName, ...], NoDecode] = ("sql", "toolcall", "code")
+    environments: Annotated[tuple[EnvironmentName, ...], NoDecode, Field(min_length=1)] = ("sql", "toolcall", "code")
     """Which environments to serve, comma-separated."""
     default_env: EnvironmentName = "sql"
-    """Served at the root too."""
+    """Served at the root too; where it is not served, the first one is."""
     api_key: SecretStr | None = None
-    """Bearer token that every route but `/health` and `/ready` then asks for."""
+    """Bearer token that every route but `/health`, `/ready` and the page then asks for."""
     allowed_origins: Annotated[tuple[str, ...], NoDecode] = ()
     """Origins whose browser pages may call, comma-separated, beside the service's own."""
     max_body_bytes: Annotated[int, Field(gt=0)] = 8 * 2**20
@@ -46,9 +51,9 @@ class Settings(BaseSettings):
     """How long the episode of a dropped WebSocket waits to be resumed, seconds."""
     step_timeout_s: Annotated[float, Field(gt=0)] = 120.0
     """Longest time a step may take, seconds."""
-    drain_s: Annotated[float, Field(ge=0)] = 8.0
+    drain_s: Annotated[float, Field(ge=0)] = 5.0
     """How long shutdown waits for what is in flight, seconds."""
-    store: str = "memory"
+    store: Annotated[str, Field(pattern="^(memory|rediss?://.+)$")] = "memory"
     """`memory`, or `redis://…`."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """How much is logged, to standard error."""
@@ -112,6 +117,13 @@ class Settings(BaseSettings):
     """Open interpreters at once; the longest idle one gives way."""
     sandbox_idle_s: Annotated[float, Field(gt=0)] = 1800.0
     """An interpreter without a run for this long is closed, seconds."""
+
+    @field_validator("environments")
+    @classmethod
+    def _each_once(cls, names: tuple[EnvironmentName, ...]) -> tuple[EnvironmentName, ...]:
+        if len(set(names)) < len(names):
+            raise ValueError("an environment is named twice")
+        return names
 
     @model_validator(mode="before")
     @classmethod
