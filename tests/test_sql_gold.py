@@ -191,6 +191,24 @@ def test_many_tied_sub_queries_are_tried_up_to_a_bound(tmp_path: Path) -> None:
     assert 1 < len(gold.accepted) <= MAX_VARIANTS + 1
 
 
+def test_trying_tied_rows_costs_no_more_than_a_query_may(tmp_path: Path) -> None:
+    file = tmp_path / "slow.sqlite"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, same INTEGER)")
+        connection.executemany("INSERT INTO t VALUES (?, 1)", [(number,) for number in range(300)])
+        connection.commit()
+    sql = (
+        "SELECT count(*) + (SELECT id FROM t ORDER BY same LIMIT 1) FROM t AS a, t AS b "
+        "WHERE a.id + b.id > (SELECT id FROM t ORDER BY same LIMIT 1)"
+    )
+    with closing(Database(file)) as database:
+        database.query(sql)
+        cost = database.last_steps
+    assert cost > 200_000
+    few, many = gold_of(file, sql, Limits(steps=4 * cost)), gold_of(file, sql)
+    assert 1 < len(few.accepted) <= 6 < len(many.accepted)
+
+
 @pytest.mark.parametrize(
     ("sql", "limits", "kind"),
     [

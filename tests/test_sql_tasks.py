@@ -174,6 +174,24 @@ def test_a_hash_split_holds_out_a_tenth_each_and_never_moves_a_task() -> None:
     assert all(before[task.id] == task.split for task in in_splits(make_tasks(500), "hash"))
 
 
+def test_a_database_split_keeps_copies_of_the_same_data_together(tmp_path: Path) -> None:
+    tasks = []
+    for number in range(24):
+        name = f"{'first' if number % 2 else 'second'}{number // 2}"
+        file = tmp_path / f"{name}.db"
+        with closing(sqlite3.connect(file)) as connection:
+            table = f"t{number}"  # the same sizes under other names
+            connection.execute(f"CREATE TABLE {table} (id INTEGER PRIMARY KEY)")
+            connection.executemany(f"INSERT INTO {table} VALUES (?)", [(i,) for i in range(number // 2 + 1)])
+            connection.commit()
+        tasks += [SqlTask(f"{name}-{i}", "own", name, file, "?", "SELECT 1") for i in range(5)]
+    split_of = {task.db_id: task.split for task in in_splits(tasks, "database")}
+    assert len(split_of) == 24
+    assert all(split_of[f"first{n}"] == split_of[f"second{n}"] for n in range(12))
+    shares = Counter(split_of.values())
+    assert shares == {"train": 16, "validation": 4, "test": 4}
+
+
 def test_a_curriculum_goes_from_easy_to_hard() -> None:
     base = make_tasks(1)[0]
     hard = replace(base, id="hard", hardness="hard")

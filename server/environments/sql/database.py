@@ -165,6 +165,11 @@ class Database:
     def schema(self) -> Schema:
         return self._schema
 
+    @property
+    def last_steps(self) -> int:
+        """What the last query cost, in virtual-machine instructions, cut to thousands."""
+        return self._ticks * STEPS_PER_TICK
+
     def query(
         self, sql: str, *, max_rows: int = 1_000, max_cells: int = 100_000, max_bytes: int = 4 * 2**20
     ) -> QueryResult:
