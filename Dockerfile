@@ -1,0 +1,34 @@
+# The service and the sandbox's interpreter are two environments: what a model writes never sees the service's packages.
+# Build: docker build -t rolloutgym .    Run: docker run -p 8000:8000 rolloutgym
+ARG PYTHON_IMAGE=python:3.11-slim
+
+FROM ${PYTHON_IMAGE} AS build
+COPY . /src
+RUN python -m venv /opt/rolloutgym \
+ && python -m venv --without-pip /opt/sandbox \
+ && /opt/rolloutgym/bin/python -m pip install --no-cache-dir --quiet "setuptools>=77" \
+ && /opt/rolloutgym/bin/python -m pip wheel --no-cache-dir --quiet --no-deps --no-build-isolation --wheel-dir /wheels /src \
+ && wheel="$(echo /wheels/rolloutgym-*.whl)" \
+ && /opt/rolloutgym/bin/python -m pip install --no-cache-dir --quiet --only-binary :all: "${wheel}[server,redis]" \
+ && /opt/rolloutgym/bin/python -m pip --python /opt/sandbox/bin/python install --no-cache-dir --quiet --only-binary :all: \
+      numpy sympy mpmath \
+ && /opt/rolloutgym/bin/python -m pip uninstall --yes --quiet setuptools pip \
+ && find /opt/rolloutgym /opt/sandbox -type d -name tests -path '*site-packages*' -prune -exec rm -rf {} +
+
+FROM ${PYTHON_IMAGE}
+LABEL org.opencontainers.image.title="rolloutgym" \
+      org.opencontainers.image.description="Verifiable-reward environments for language models over HTTP" \
+      org.opencontainers.image.licenses="MIT"
+COPY --from=build /opt/rolloutgym /opt/rolloutgym
+COPY --from=build /opt/sandbox /opt/sandbox
+ENV PATH=/opt/rolloutgym/bin:$PATH \
+    HOME=/tmp \
+    PYTHONUNBUFFERED=1 \
+    ROLLOUTGYM_HOST=0.0.0.0 \
+    ROLLOUTGYM_PORT=8000 \
+    ROLLOUTGYM_SANDBOX_PYTHON=/opt/sandbox/bin/python
+USER 10001:10001
+EXPOSE 8000
+HEALTHCHECK --interval=10s --timeout=5s --start-period=20s --retries=3 \
+  CMD ["python", "-c", "import os, urllib.request as r; r.urlopen(f\"http://127.0.0.1:{os.environ['ROLLOUTGYM_PORT']}/health\", timeout=4)"]
+CMD ["rolloutgym", "serve"]
