@@ -20,10 +20,15 @@ $(VENV)/.server: pyproject.toml | $(BIN)/python
 	touch $@
 
 # torch first and exact: a later, looser requirement must not pull a second torch.
+$(VENV)/.train: pyproject.toml | $(BIN)/python
+	$(PIP) torch==2.13.0
+	$(PIP) --editable '.[server,train]'
+	touch $@ $(VENV)/.server
+
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(PIP) torch==2.13.0
 	$(PIP) --editable '.[server,redis,docker,train,tensorboard,dev]'
-	touch $@ $(VENV)/.server
+	touch $@ $(VENV)/.server $(VENV)/.train
 
 # Installed as root where apt is there; RUNLEVEL and SYSTEMD_OFFLINE keep the services from being started.
 $(VENV)/.system: | $(BIN)/python
@@ -52,6 +57,9 @@ demo: $(VENV)/.server
 ENVIRONMENT ?= sql
 train-demo: $(VENV)/.dev
 	$(BIN)/rolloutgym train-demo --env $(ENVIRONMENT)
+
+train-demo: $(VENV)/.train
+	$(BIN)/python -m rolloutgym.cli train-demo
 
 check: $(VENV)/.dev .import-root/rolloutgym
 	$(BIN)/ruff format --check .

@@ -10,13 +10,20 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, Literal, assert_type, cast
 
 import pytest
 import stamina
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from rolloutgym.client import AsyncClient, AsyncEnvironmentHandle, AsyncEpisode, Client, ConnectionFailed
+from rolloutgym.client import (
+    AsyncClient,
+    AsyncEnvironmentHandle,
+    AsyncEpisode,
+    Client,
+    ConnectionFailed,
+    EnvironmentHandle,
+)
 from rolloutgym.client.errors import (
     EpisodeDone,
     EpisodeNotFound,
@@ -26,7 +33,18 @@ from rolloutgym.client.errors import (
     Unauthorized,
     WorkerLost,
 )
-from rolloutgym.models import SplitInfo, StopReason, TaskInfo
+from rolloutgym.models import (
+    CodeAction,
+    CodeObservation,
+    SplitInfo,
+    SqlAction,
+    SqlObservation,
+    StepResult,
+    StopReason,
+    TaskInfo,
+    ToolCallAction,
+    ToolCallObservation,
+)
 from rolloutgym.server import errors as service_errors
 
 Connect = Callable[..., Client]
@@ -246,6 +264,18 @@ def test_two_players_of_one_episode_are_told(connect: Connect, url: str) -> None
     assert one.state().total_reward == 1.0
 
 
+def test_episodes_are_typed(service_url: str) -> None:
+    """Checked by mypy; played too."""
+    with Client(service_url) as client, client.sql.reset(split="train", index=0) as episode:
+        assert_type(client.code, EnvironmentHandle[CodeAction, CodeObservation])
+        assert_type(client.environment("toolcall"), EnvironmentHandle[ToolCallAction, ToolCallObservation])
+        assert_type(episode.observation, SqlObservation)
+        result = episode.step(SqlAction(action_type="QUERY", argument="SELECT 40 + 2"))
+        assert_type(result, StepResult[SqlObservation])
+        assert result.observation.result is not None
+        assert "42" in result.observation.result
+
+
 # ---- the service ----------------------------------------------------------------------------------------------------
 
 
@@ -398,8 +428,11 @@ def test_a_lost_answer_is_asked_for_again_and_the_step_is_taken_once(
             wire.lose_answers = step % 4
             assert episode.step({"add": 1.0}).step_count == step
             assert wire.lose_answers == 0
-        assert (episode.total_reward, noop.steps) == (8.0, 8)
+        wire.lose_answers = 1
         assert episode.state().total_reward == 8.0
+        wire.lose_answers = 2
+        assert episode.truncate(StopReason.MAX_TURNS).done
+        assert (episode.total_reward, noop.steps) == (8.0, 8)
 
 
 def test_a_lost_reset_leaves_no_second_episode(connect: Connect, wire: BadWire, noop: Any) -> None:

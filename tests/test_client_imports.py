@@ -74,15 +74,24 @@ def test_the_client_plays_with_the_base_package_alone(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("blocked", ["typer", "rich", "pydantic_settings"])
-def test_the_command_line_says_what_it_needs(blocked: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("blocked", "command", "extra"),
+    [
+        ("typer", "--help", "server"),
+        ("rich", "--help", "server"),
+        ("pydantic_settings", "serve", "server"),
+        ("fastapi", "serve", "server"),
+        ("torch", "train-demo", "train"),
+    ],
+)
+def test_the_command_line_says_what_it_needs(blocked: str, command: str, extra: str, tmp_path: Path) -> None:
     code = (
         f"import sys; sys.modules[{blocked!r}] = None\n"
-        "sys.argv = ['rolloutgym', 'serve']\n"
+        f"sys.argv = ['rolloutgym', {command!r}]\n"
         "from rolloutgym.cli import main; main()"
     )
     done = _run(code, tmp_path)
     assert done.returncode == 1
     assert done.stderr.strip() == (
-        f"rolloutgym: {blocked} is not installed; this command needs: pip install 'rolloutgym[server]'"
+        f"rolloutgym: {blocked} is not installed; this command needs: pip install 'rolloutgym[{extra}]'"
     )

@@ -69,6 +69,7 @@ def _commands(group: Any, prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[
             yield (*prefix, name), command
 
 
+SELF_EXPLAINING = {"temperature", "top_p", "min_p", "max_turns", "seed"}
 COMMANDS = dict(_commands(get_command(command_line)))
 
 
@@ -81,7 +82,7 @@ def test_every_command_explains_itself_and_is_in_the_readme(words: tuple[str, ..
         for parameter in command.params
         if isinstance(parameter, typer.core.TyperOption | typer.core.TyperArgument)
         and not parameter.help
-        and parameter.name not in ("temperature", "top_p", "min_p", "max_turns")
+        and parameter.name not in SELF_EXPLAINING
     ]
     assert undescribed == []
     readme = PAGES["README.md"].read_text(encoding="utf-8")
