@@ -137,7 +137,9 @@ def test_no_attack_beats_the_honest_answer(name: str, attack: str) -> None:
         best = 4.5 if preset == "toolrl" else 1.5
         for mode in ("stop", "continue_with_gold", "continue_with_model"):
             options = {"preset": preset, "on_mismatch": mode, "format_penalty": -0.1}
-            assert play(task, right, **options) == (pytest.approx(best), True)
+            answered = play(task, right, **options)
+            assert answered.total == pytest.approx(best)
+            assert answered.success
             for texts in (bad, [bad[0], *right[1:]], [*right[:-1], bad[-1]]):
                 played = play(task, texts, **options)
                 if played.success:

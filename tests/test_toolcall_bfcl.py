@@ -72,7 +72,7 @@ def test_acceptance_by_hand(possible: dict[str, Any], right: list[dict[str, Any]
 
 def test_without_acceptable_values_the_expected_arguments_are_the_gold() -> None:
     expected = ExpectedCall(name="f", arguments={"s": "A b", "o": {"k": "v"}, "os": [{"k": [1]}], "ss": ["x"]})
-    call = {"s": "ab", "o": {"k": "V"}, "os": [{"k": [1]}], "ss": ["X"]}
+    call: dict[str, Any] = {"s": "ab", "o": {"k": "V"}, "os": [{"k": [1]}], "ss": ["X"]}
     assert bfcl.accepts(Call("f", call), expected, SCHEMA)
     assert not bfcl.accepts(Call("f", {**call, "i": 1}), expected, SCHEMA)
     assert not bfcl.accepts(Call("f", {**call, "os": [{"k": [2]}]}), expected, SCHEMA)

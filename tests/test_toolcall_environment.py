@@ -356,7 +356,7 @@ def note(title: str) -> tuple[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def executable() -> list[Item]:
-    tasks = from_settings(Settings(_env_file=None)).tasks  # type: ignore[call-arg]
+    tasks = from_settings(Settings()).tasks
     return [task for split in tasks.splits() for task in tasks.of_split(split) if task.backend is not None]
 
 
@@ -424,7 +424,8 @@ def test_executed_calls_are_answered_by_the_back_end(executable: list[Item]) -> 
     assert "could not be read" in answers["b"]
     assert (outcome.reward, info(outcome).budget_remaining) == (0.0, 4)
     end = played.truncate(StopReason.CONTEXT_LENGTH)
-    assert (info(end).stop_reason, end.reward) == ("context_length", pytest.approx(-0.2))
+    assert info(end).stop_reason == "context_length"
+    assert end.reward == pytest.approx(-0.2)
 
 
 def test_what_breaks_the_think_rule_is_not_run(executable: list[Item]) -> None:
@@ -451,8 +452,7 @@ def test_a_dialogue_that_changes_nothing_asks_for_its_results() -> None:
 
 
 def weather_state() -> dict[str, Any]:
-    state: Any = initial_state("weather", Random(0))
-    return state
+    return initial_state("weather", Random(0))
 
 
 def test_execution_needs_a_back_end_and_the_whole_dialogue() -> None:
@@ -480,7 +480,7 @@ def test_metadata_says_what_rewards_can_be_and_what_was_left_out(tmp_path: Path)
     data, skip = tmp_path / "items.jsonl", tmp_path / "skip.txt"
     data.write_text(f"{good}\n{{broken\n{other}\n")
     skip.write_text("b\n\nnobody\n")
-    settings = Settings(_env_file=None, toolcall_data=data, toolcall_skip=skip)  # type: ignore[call-arg]
+    settings = Settings(toolcall_data=data, toolcall_skip=skip)
     environment = from_settings(settings)
     assert [task.id for task in environment.tasks.of_split("train")] == ["a"]
     details = environment.details()

@@ -473,9 +473,19 @@ def rendered(template: str, messages: list[dict[str, Any]], tools: list[dict[str
 
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_what_chat_templates_write_is_read_back(template: str) -> None:
-    arguments = {"city": 'P\'aris "x" é', "days": 3, "flag": True, "scale": 2.5, "list": [1, "b"], "map": {"a": [True]}}
+    arguments: dict[str, Any] = {
+        "city": 'P\'aris "x" é',
+        "days": 3,
+        "flag": True,
+        "scale": 2.5,
+        "list": [1, "b"],
+        "map": {"a": [True]},
+    }
     types = {key: {"type": _JSON_TYPES[type(value)]} for key, value in arguments.items()}
-    schemas = {"get_weather": {"type": "object", "properties": types}, "now": {"type": "object", "properties": {}}}
+    schemas: Schemas = {
+        "get_weather": {"type": "object", "properties": types},
+        "now": {"type": "object", "properties": {}},
+    }
     tools = [
         {"type": "function", "function": {"name": n, "description": "d", "parameters": s}} for n, s in schemas.items()
     ]

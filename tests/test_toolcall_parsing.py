@@ -198,7 +198,7 @@ REGRESSIONS: list[tuple[str, str, Calls, list[str]]] = [
 )
 def test_regressions(text: str, calls: Calls, codes: list[str]) -> None:
     reply = parse(text, SCHEMAS)
-    assert equal([list(call) for call in calls_of(reply)], [list(call) for call in calls])  # type: ignore[arg-type]
+    assert equal([list(call) for call in calls_of(reply)], [list(call) for call in calls])
     assert codes_of(reply) == codes
 
 
@@ -391,7 +391,8 @@ def test_structured_arguments_are_held_against_the_same_limits() -> None:
         deep = {"a": deep}
     assert codes_of(parse_structured([call("f", json.dumps(deep))], "")) == ["too_deep"]
     assert calls_of(parse_structured([call("f", json.dumps(deep["a"]))], ""))
-    for arguments, code in ((deep, "too_deep"), ({"n": float("nan")}, "nan"), ({"s": "\ud800"}, "bad_unicode")):
+    unfit: list[tuple[Any, str]] = [(deep, "too_deep"), ({"n": float("nan")}, "nan"), ({"s": "\ud800"}, "bad_unicode")]
+    for arguments, code in unfit:
         unchecked = FunctionCall.model_construct(name="f", arguments=arguments)
         assert codes_of(parse_structured([ToolCall.model_construct(id="", function=unchecked)], "")) == [code]
 

@@ -69,7 +69,9 @@ AB = turn(A, B)
     ],
 )  # fmt: skip
 def test_turn_scores_by_hand(said: Reply, expected: Turn, scores: tuple[float, ...]) -> None:
-    schemas = {name: {"properties": {"x": {"type": "integer"}, "y": {"type": "string"}}} for name in "fg"}
+    schemas: dict[str, Any] = {
+        name: {"properties": {"x": {"type": "integer"}, "y": {"type": "string"}}} for name in "fg"
+    }
     results = {preset: score_turn(said, expected, {**schemas, "pwd": {}}, Scoring(preset=preset)) for preset in PRESETS}
     order = ("seed", "exact", "subset", "bfcl", "f1", "toolrl")
     assert {name: results[name].score for name in order} == pytest.approx(dict(zip(order, scores, strict=True)))  # type: ignore[index]
@@ -88,7 +90,7 @@ def test_options_of_matching_reach_the_turns() -> None:
     assert score(reply(("f", {"x": "CAFE\u0301"})), expected, "exact", strings="casefold") == 1
     assert score(reply(("f", {"x": "Café", "z": 1})), expected, "exact", extra_arguments="allow") == 1
     assert score(reply(("f", {"x": "Café", "z": 1})), expected, "subset", extra_arguments="forbid") == 0
-    schema = {"f": {"properties": {"z": {"default": 1}}}}
+    schema: dict[str, Any] = {"f": {"properties": {"z": {"default": 1}}}}
     said = reply(("f", {"x": "Café", "z": 1}))
     assert score_turn(said, expected, schema, Scoring(defaults_equal=True)).perfect
 

@@ -149,7 +149,8 @@ def test_without_narration_in_the_data_there_is_no_narration_turn() -> None:
 def test_the_cap_leaves_narration_uncounted() -> None:
     texts = [block("f", x=1), "r1.", block("g", x=2), "All."]
     total, _, last = play(MULTITURN, *texts, generate_all_turns=True, max_tool_turns=2)
-    assert (total, last.stop_reason) == (pytest.approx(1.5), "completed")
+    assert total == pytest.approx(1.5)
+    assert last.stop_reason == "completed"
 
 
 def test_examples_do_not_travel_between_tasks() -> None:
