@@ -14,6 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from rolloutgym.server import serving
 from rolloutgym.server.environments.registry import AnyEnvironment, build_environments
+from rolloutgym.server.errors import ServiceError
 from rolloutgym.server.routes import web
 from rolloutgym.server.routes.bodies import json_app
 from rolloutgym.server.routes.episodes import add_episode_routes
@@ -86,7 +87,10 @@ def main() -> None:
         settings = Settings()
     except ValidationError as error:
         sys.exit("; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}".lstrip(": ") for one in error.errors()))
-    run(settings)
+    try:
+        run(settings)
+    except (OSError, ValueError, ServiceError) as error:
+        sys.exit(f"rolloutgym: {error}")
 
 
 def __getattr__(name: str) -> Any:

@@ -39,14 +39,14 @@ class Service:
         return self.started and not self.sessions.draining
 
     async def start(self) -> None:
-        """Start every environment. If one fails, those that were started are stopped again."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                for environment in self.environments.values():
-                    group.create_task(environment.start())
-        except BaseException:
+        """Start every environment, once. If one fails, all are stopped again."""
+        if self.started:
+            return
+        starts = (environment.start() for environment in self.environments.values())
+        failed = [fault for fault in await asyncio.gather(*starts, return_exceptions=True) if fault is not None]
+        if failed:
             await self._stop_environments()
-            raise
+            raise failed[0]
         await self.sessions.start()
         self.started = True
 

@@ -34,6 +34,8 @@ class Server(uvicorn.Server):
         self._on_listening = on_listening
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        # Before the application's lifespan does it: what fails then is for the caller to tell, and not for uvicorn.
+        await self._service.start()
         await super().startup(sockets)
         if self._on_listening is not None:
             self._on_listening()
@@ -74,7 +76,8 @@ def uvicorn_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
 def serve(app: FastAPI, settings: Settings, on_listening: Callable[[str], None] | None = None) -> None:
     """Serve until SIGTERM, and exit with status 0 then; `KeyboardInterrupt` at SIGINT.
 
-    `on_listening` is told the address once requests are taken. `OSError` where the address cannot be had.
+    `on_listening` is told the address once requests are taken. `OSError` where the address cannot be had, and what an
+    environment raises that cannot start.
     """
     with _listen(settings.host, settings.port) as listener:
         host, port = listener.getsockname()[:2]
