@@ -179,6 +179,7 @@ TABLE = [("Ann", 1), ("Bo, Jr.", 2)]
         (ONE, "[]", False),
         (ONE, "[[]]", False),
         (ONE, "[NaN]", False),
+        ([("NaN",), ("x",)], '[NaN, "x"]', False),
         (ONE, "[[[42]]]", False),
         (ONE, "__import__('os').getpid()", False),
         ([(1,)], "true", False),

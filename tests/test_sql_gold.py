@@ -14,7 +14,7 @@ import pytest
 from rolloutgym.server.environments.sql.answers import compare, grade, multiset_f1, spell
 from rolloutgym.server.environments.sql.comparison import rows_match
 from rolloutgym.server.environments.sql.database import Database, Limits, Row
-from rolloutgym.server.environments.sql.gold import Gold, GoldFailed, compute_gold
+from rolloutgym.server.environments.sql.gold import MAX_ROWS, Gold, GoldFailed, compute_gold
 from rolloutgym.server.environments.sql.questions import SqlTask
 from rolloutgym.server.environments.sql.tasks import load_tasks
 from rolloutgym.server.environments.sql.ties import MAX_VARIANTS
@@ -152,6 +152,24 @@ def test_positions_behind_a_star_are_not_taken_for_those_of_the_text(path: Path)
     assert gold.rows[0][1] == "Ann"
     assert grade(spell(gold.rows), gold)
     assert not grade(spell(gold.rows[::-1]), gold)
+
+
+def test_a_rewriting_that_the_result_does_not_fit_is_not_trusted(path: Path) -> None:
+    # In an expression, SQLite takes `name` for the table's column; the rewriting takes it for the result's.
+    gold = gold_of(path, "SELECT city AS name FROM people WHERE id > 2 AND id < 6 ORDER BY name || ''")
+    assert gold.rows == (("Rome",), ("Rome",), ("Bonn",))
+    assert grade("Rome\nRome\nBonn", gold)
+    assert not grade("Bonn\nRome\nRome", gold)
+
+
+def test_a_tie_too_large_to_fetch_is_left_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "large.sqlite"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, same INTEGER)")
+        connection.executemany("INSERT INTO t VALUES (?, 1)", [(number,) for number in range(MAX_ROWS + 10)])
+        connection.commit()
+    gold = gold_of(file, "SELECT id FROM t ORDER BY same LIMIT 1")
+    assert all(group.take == len(group.rows) for expected in gold.accepted for group in expected)
 
 
 def test_sums_that_differ_by_rounding_tie_as_sort_keys(tmp_path: Path) -> None:

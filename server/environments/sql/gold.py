@@ -127,10 +127,16 @@ def _run_backwards(database: _BackwardsDatabase, sql: str) -> tuple[str, QueryRe
     return sql, run_gold(database, sql)
 
 
+def fetch(database: Database, sql: str) -> QueryResult:
+    """A result with the caps of a gold's, which are wider than those of what an agent is shown. Raises
+    `QueryFailed`."""
+    return database.query(sql, max_rows=MAX_ROWS, max_cells=MAX_CELLS, max_bytes=MAX_BYTES)
+
+
 def run_gold(database: Database, sql: str) -> QueryResult:
-    """The whole result of a gold query, which may be larger than what an agent is shown. Raises `GoldFailed`."""
+    """The whole result of a gold query. Raises `GoldFailed`."""
     try:
-        result = database.query(sql, max_rows=MAX_ROWS, max_cells=MAX_CELLS, max_bytes=MAX_BYTES)
+        result = fetch(database, sql)
     except QueryFailed as error:
         raise GoldFailed(error.kind, error.message) from None
     if result.truncated:

@@ -15,10 +15,8 @@ from sqlglot.errors import SqlglotError
 
 from rolloutgym.server.environments.sql.comparison import Expected, Group, narrow, rows_match
 from rolloutgym.server.environments.sql.database import Cell, Database, QueryFailed, QueryResult, Row
+from rolloutgym.server.environments.sql.gold import fetch
 
-MAX_ROWS = 100_000
-MAX_CELLS = 1_000_000
-MAX_BYTES = 16 * 2**20
 _DIGITS = 9
 """Decimals by which sums are compared as sort keys."""
 MAX_VARIANTS = 32
@@ -40,7 +38,7 @@ def accepted_results(database: Database, sql: str, result: QueryResult) -> tuple
         if steps > database.limits.steps:
             break  # all of them together may cost what one query may
         try:
-            other = _query(database, variant.sql(dialect="sqlite"))
+            other = fetch(database, variant.sql(dialect="sqlite"))
         except QueryFailed:
             continue
         finally:
@@ -73,10 +71,6 @@ def _parse(sql: str) -> exp.Query | None:
     except (SqlglotError, RecursionError):
         return None
     return tree if isinstance(tree, exp.Select | exp.SetOperation) else None
-
-
-def _query(database: Database, sql: str) -> QueryResult:
-    return database.query(sql, max_rows=MAX_ROWS, max_cells=MAX_CELLS, max_bytes=MAX_BYTES)
 
 
 def _plain(rows: Sequence[Row], ordered: bool) -> Expected:
@@ -114,7 +108,7 @@ def _tie_groups(database: Database, statement: exp.Query) -> Expected | None:
     if window is None or ranked is None:
         return None
     try:
-        result = _query(database, ranked.sql(dialect="sqlite"))
+        result = fetch(database, ranked.sql(dialect="sqlite"))
     except QueryFailed:
         return None
     rows = [row[:-1] for row in result.rows]
