@@ -1,11 +1,16 @@
 """What commands print with. Model and environment text never reaches the terminal as markup or control codes."""
 
+import os
+import sys
 from collections.abc import Mapping
 
 from rich.console import Console
 from rich.text import Text
 
-console = Console(highlight=False)
+# A log or a pipe has no width of its own, and tables need some.
+_WIDTH = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120
+
+console = Console(highlight=False, width=_WIDTH)
 errors = Console(stderr=True, highlight=False)
 
 # C0 and C1 controls but newline and tab, and DEL: shown as their escapes, so that no text can drive the terminal.
