@@ -2,7 +2,7 @@
 
 import pytest
 
-from rolloutgym.server.environments.toolcall.groups import (
+from rolloutgym.training.groups import (
     Success,
     drop_equal,
     latest_success,
