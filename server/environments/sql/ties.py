@@ -21,6 +21,8 @@ _DIGITS = 9
 """Decimals by which sums are compared as sort keys."""
 MAX_VARIANTS = 32
 """Most combinations of tied rows in sub-queries that are tried."""
+_MAX_LITERAL_ROWS = 25
+_ARITHMETIC = (exp.Sum, exp.Avg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg)
 
 
 def accepted_results(database: Database, sql: str, result: QueryResult) -> tuple[list[Expected], bool, bool]:
@@ -174,7 +176,7 @@ def _keys(order: exp.Expr, projections: Sequence[exp.Expr]) -> list[exp.Expr] | 
                     column.replace(named[column.name.lower()].copy())
         if key.find(exp.Window):
             return None
-        if key.find(exp.Sum, exp.Avg):
+        if isinstance(key.this, _ARITHMETIC) and key.find(exp.Sum, exp.Avg):
             # Sums that are equal but for the order of adding tie.
             key.this.replace(exp.Round(this=key.this.copy(), decimals=exp.Literal.number(_DIGITS)))
         keys.append(key)
@@ -208,10 +210,13 @@ def _choices(groups: Expected | None) -> Iterator[list[Row]]:
     """Every result that the groups allow; nothing where that is only one."""
     if groups is None or not any(narrow(groups)):
         return
-    # Bytes cannot be written back as literals here.
-    if any(isinstance(cell, bytes) for group in groups for row in group.rows for cell in row):
+    # Bytes cannot be written back as literals here, and long results make long queries.
+    if sum(group.take for group in groups) > _MAX_LITERAL_ROWS or any(
+        isinstance(cell, bytes) for group in groups for row in group.rows for cell in row
+    ):
         return
-    parts = (itertools.combinations(group.rows, group.take) for group in groups)
+    # `product` takes in all of each part before it gives anything: a part must be short.
+    parts = [itertools.islice(itertools.combinations(group.rows, group.take), MAX_VARIANTS) for group in groups]
     for combination in itertools.islice(itertools.product(*parts), MAX_VARIANTS):
         yield list(itertools.chain.from_iterable(combination))
 
