@@ -58,7 +58,11 @@ class SandboxSession:
         """Run one cell. `SessionLost` if the variables of the earlier ones are gone."""
         if self._over or self._child.lost:
             raise SessionLost(f"the interpreter session is gone: {self._over or 'the sandbox restarted'}")
-        result = await self._sandbox.execute(self._child, code, limits or self._limits, last=False)
+        try:
+            result = await self._sandbox.execute(self._child, code, limits or self._limits, last=False)
+        except (asyncio.CancelledError, SandboxUnavailable):
+            self._end("a step was broken off")
+            raise
         if not result.state_kept:
             self._end(f"it ended with {result.status}")
         return result
