@@ -55,11 +55,8 @@ demo: $(VENV)/.server
 
 # ENVIRONMENT=toolcall and ENVIRONMENT=code are smaller ones.
 ENVIRONMENT ?= sql
-train-demo: $(VENV)/.dev
-	$(BIN)/rolloutgym train-demo --env $(ENVIRONMENT)
-
 train-demo: $(VENV)/.train
-	$(BIN)/python -m rolloutgym.cli train-demo
+	$(BIN)/python -m rolloutgym.cli train-demo --env $(ENVIRONMENT)
 
 check: $(VENV)/.dev .import-root/rolloutgym
 	$(BIN)/ruff format --check .

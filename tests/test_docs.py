@@ -1,5 +1,7 @@
 """Whatever a user can set, call or run is documented, and what is documented is there."""
 
+import ast
+import importlib
 import importlib.util
 import json
 import re
@@ -101,6 +103,20 @@ def test_links_lead_somewhere(page: str) -> None:
         if anchor:
             headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
             assert anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    readme = PAGES["README.md"].read_text(encoding="utf-8")
+    assert [page for page in PAGES if f"]({page})" not in readme and page != "README.md"] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_python_in_the_documents_imports_what_exists(page: str) -> None:
+    for block in re.findall(r"```python\n(.*?)```", PAGES[page].read_text(encoding="utf-8"), re.DOTALL):
+        for node in ast.walk(compile(block, page, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rolloutgym"):
+                module = importlib.import_module(node.module or "")
+                assert [name.name for name in node.names if not hasattr(module, name.name)] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
