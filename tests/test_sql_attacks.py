@@ -157,7 +157,7 @@ def environment() -> SqlEnvironment:
 
 @pytest.fixture(scope="module")
 def scenes(environment: SqlEnvironment) -> list[Scene]:
-    tasks = [task for split in environment.tasks.splits() for task in environment.tasks.of_split(split)][::9]
+    tasks = [task for split in environment.tasks.splits() for task in environment.tasks.of_split(split)][::24]
     scenes = []
     for task in tasks:
         with closing(Database(task.database)) as database:
@@ -229,7 +229,7 @@ async def test_no_answer_is_never_better_than_a_wrong_one(
     environment: SqlEnvironment, scenes: list[Scene], attacker: Attacker, preset: Preset
 ) -> None:
     """From every state on the way: whatever is done in silence until the end, a wrong answer instead earns no less."""
-    for scene in scenes[::10]:
+    for scene in scenes[::6]:
         texts = list(attacker(scene))
         silent = await _return(environment, scene, iter(texts), preset)
         for kept in range(min(len(texts), 14) + 1):
@@ -238,7 +238,7 @@ async def test_no_answer_is_never_better_than_a_wrong_one(
 
 
 async def test_to_stop_early_saves_no_step(environment: SqlEnvironment, scenes: list[Scene]) -> None:
-    for scene in scenes[::10]:
+    for scene in scenes[::6]:
         texts = list(junk_without_end(scene))
         returns = [await _return(environment, scene, iter(texts[:kept]), "shaped") for kept in range(len(texts) + 1)]
         assert returns == pytest.approx([-0.25] * 16)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rolloutgym.server.environments.sql import engine as module
+from rolloutgym.server.environments.sql import gold
 from rolloutgym.server.environments.sql.answers import AnswerOptions
 from rolloutgym.server.environments.sql.database import Limits
 from rolloutgym.server.environments.sql.engine import Engine, Subject
@@ -78,7 +79,7 @@ def test_a_dump_is_worth_less_than_the_right_columns(engine: Engine, subject: Su
 
 def test_a_gold_is_computed_once(engine: Engine, subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     computed = []
-    compute = module.compute_gold
+    compute = gold.compute_gold
 
     def counting(*arguments: Any) -> Any:
         computed.append(arguments)
@@ -119,8 +120,8 @@ def test_counts_say_nothing_of_the_golds_size(engine: Engine, tmp_path: Path) ->
             " INSERT INTO t SELECT x FROM n;"
         )
     texts = {
-        engine.query(Subject(str(path), gold), "SELECT a FROM t LIMIT 2500", "sqlite", Caps(), ()).text
-        for gold in ("SELECT a FROM t", "SELECT max(a) FROM t")
+        engine.query(Subject(str(path), gold_sql), "SELECT a FROM t LIMIT 2500", "sqlite", Caps(), ()).text
+        for gold_sql in ("SELECT a FROM t", "SELECT max(a) FROM t")
     }
     assert len(texts) == 1
     assert "20 of more than 1000 rows" in texts.pop()

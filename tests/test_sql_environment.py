@@ -318,6 +318,14 @@ async def test_what_is_shown_is_capped(environment: SqlEnvironment) -> None:
     assert "(2 of more than 1000 rows shown" in _content(await _say(episode, "QUERY: " + numbers.format(5000)))
 
 
+@pytest.mark.parametrize("unit", ["[", "'", '"', "`", "/*", "--", "--\n", "a'", "(", "*/"])
+async def test_a_query_of_a_megabyte_is_refused_at_once(environment: SqlEnvironment, unit: str) -> None:
+    episode, _ = await _start(environment)
+    outcome = await _say(episode, "QUERY: SELECT " + unit * (2**20 // len(unit)))
+    assert _info(outcome).execution_ok is False
+    assert len(_content(outcome)) < 300
+
+
 TEXTS = [
     "DESCRIBE singer", "nonsense", "SAMPLE 'order details'", "QUERY: SELECT * FROM singer", "QUERY: SELECT date('now')",
     "QUERY: WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n",

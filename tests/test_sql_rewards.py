@@ -136,8 +136,10 @@ def test_steps_and_returns_stay_in_the_range(
     assert low <= sum(rewards) <= high
 
 
-def _step(**changes: float | bool) -> Move:
-    return Move(True, False, False, 0, 0.0)._replace(**changes)
+def _step(
+    *, executed: bool = True, repeat: bool = False, new_information: bool = False, news: int = 0, potential: float = 0.0
+) -> Move:
+    return Move(executed, repeat, new_information, news, potential)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +148,7 @@ def _step(**changes: float | bool) -> Move:
         (_step(), 0.0, {"step": -0.02, "execution": 0.02}),
         (_step(executed=False), 0.0, {"step": -0.02}),
         (_step(new_information=True), 0.0, {"step": -0.02, "execution": 0.02, "new_information": 0.01}),
-        (_step(new_information=True, news_before=4), 0.0, {"step": -0.02, "execution": 0.02}),
+        (_step(new_information=True, news=4), 0.0, {"step": -0.02, "execution": 0.02}),
         (_step(repeat=True), 0.0, {"step": -0.02, "execution": 0.02, "repeat": -0.03}),
         (_step(potential=0.6), 0.3, {"step": -0.02, "execution": 0.02, "progress": 0.15 * 0.25}),
         (_step(potential=0.49), 0.3, {"step": -0.02, "execution": 0.02}),

@@ -25,7 +25,7 @@ from rolloutgym.server.errors import Internal, WorkerLost
 
 pytestmark = pytest.mark.anyio
 
-LIMITS = Limits(wall_s=2.0, steps=10**12)
+LIMITS = Limits(wall_s=1.0, steps=10**12)
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
 
 
@@ -40,7 +40,8 @@ def subject(tmp_path: Path) -> Subject:
 
 
 def _children() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+    children: list[psutil.Process] = psutil.Process().children(recursive=True)
+    return children
 
 
 def _pids(pool: WorkerPool) -> list[int]:
@@ -82,7 +83,7 @@ async def test_workers_say_what_the_service_itself_would(subject: Subject) -> No
 async def _lose(pool: WorkerPool, subject: Subject, *signals: signal.Signals) -> float:
     """Send a signal to the worker of a running call; how long the call then took to fail, seconds."""
     call = asyncio.ensure_future(pool.run(Engine.query, subject, ENDLESS, "sqlite", Caps(), ()))
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(0.1)
     start = time.monotonic()
     for number in signals:
         os.kill(_pids(pool)[0], number)

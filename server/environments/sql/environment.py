@@ -21,7 +21,7 @@ from rolloutgym.server.environments.sql.workers import Executor, InProcess, Work
 from rolloutgym.server.environments.tasks import TaskSet
 from rolloutgym.server.settings import Settings
 
-_CALL_S = 20.0
+_CALL_S = 60.0
 """How long a call may take beyond its queries' own deadlines, before its worker counts as hung."""
 
 
