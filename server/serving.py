@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 
 import uvicorn
@@ -74,7 +75,7 @@ def uvicorn_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
 
 
 def serve(app: FastAPI, settings: Settings, on_listening: Callable[[str], None] | None = None) -> None:
-    """Serve until SIGTERM, and exit with status 0 then; `KeyboardInterrupt` at SIGINT.
+    """Serve until SIGTERM, and exit with status 0 then, or until SIGINT.
 
     `on_listening` is told the address once requests are taken. `OSError` where the address cannot be had, and what an
     environment raises that cannot start.
@@ -85,7 +86,8 @@ def serve(app: FastAPI, settings: Settings, on_listening: Callable[[str], None] 
         server = server_of(app, settings, None if on_listening is None else lambda: on_listening(address))
         # uvicorn raises the signal again when it has stopped.
         signal.signal(signal.SIGTERM, _exit)
-        server.run(sockets=[listener])
+        with suppress(KeyboardInterrupt):
+            server.run(sockets=[listener])
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from rolloutgym.server.environments.base import Environment, Episode, Options, O
 from rolloutgym.server.environments.seeding import seeded_random
 from rolloutgym.server.environments.tasks import TaskSet
 from rolloutgym.server.errors import InvalidRequest
-from rolloutgym.server.serving import Server, server_of
+from rolloutgym.server.serving import Server, serve, server_of
 from rolloutgym.server.settings import Settings
 
 
@@ -50,6 +51,8 @@ class NoopAction(Action):
     """To the episode's total; also this step's reward."""
     wait: str | None = None
     """Wait until the test lets this name go on."""
+    block: str | None = None
+    """Wait for this of the environment's blocking calls, off the event loop."""
     fault: str | None = None
     """Fail in this way."""
     finish: bool | None = None
@@ -82,6 +85,7 @@ class NoopEnvironment(Environment[NoopTask, NoopOptions, NoopAction, NoopObserva
     tasks = TaskSet([NoopTask(f"{split}-{i}", split) for split in ("train", "validation", "test") for i in range(5)])
 
     gates: dict[str, asyncio.Event] = field(default_factory=dict)
+    blocking: dict[str, Callable[[], Any]] = field(default_factory=dict)
     waiting: list[str] = field(default_factory=list)
     """Names that steps have begun to wait for."""
     faults: dict[str, Callable[[], float]] = field(default_factory=dict)
@@ -93,6 +97,8 @@ class NoopEnvironment(Environment[NoopTask, NoopOptions, NoopAction, NoopObserva
     running: bool = False
     loop: asyncio.AbstractEventLoop | None = None
     """The service's, once it runs: tests let steps go on with `loop.call_soon_threadsafe`."""
+    server: Server | None = None
+    """What serves it in a thread."""
 
     async def start(self) -> None:
         self.running = True
@@ -140,6 +146,9 @@ class NoopEpisode(Episode[NoopAction]):
         if action.wait is not None:
             self._environment.waiting.append(action.wait)
             await self._environment.gates[action.wait].wait()
+        if action.block is not None:
+            self._environment.waiting.append(action.block)
+            await asyncio.to_thread(self._environment.blocking[action.block])
         if action.fault is not None:
             reward = self._environment.faults[action.fault]()
         self._total += reward
@@ -187,6 +196,12 @@ def noop() -> NoopEnvironment:
     return NoopEnvironment()
 
 
+@pytest.fixture(scope="session")
+def make_noop() -> Callable[[], NoopEnvironment]:
+    """For fixtures that live longer than a test."""
+    return NoopEnvironment
+
+
 # ---- services -------------------------------------------------------------------------------------------------------
 
 
@@ -194,7 +209,9 @@ def noop() -> NoopEnvironment:
 def _serving(environments: Mapping[str, Any], **fields: Any) -> Iterator[str]:
     listening = threading.Event()
     settings = Settings(host="127.0.0.1", port=0, log_level="error", **{"drain_s": 1.0, **fields})
-    server: Server = server_of(create_app(settings, environments), settings, listening.set)
+    server = server_of(create_app(settings, environments), settings, listening.set)
+    for environment in environments.values():
+        environment.server = server
     thread = threading.Thread(target=server.run, name="service")
     thread.start()
     try:
@@ -243,11 +260,32 @@ class ServiceProcess:
         return self.process.wait(timeout=15)
 
 
+_SERVE = ("-m", "rolloutgym.cli", "serve", "--port", "0")
+
+
+def serve_noop() -> None:
+    """What a process of `noop_process` runs."""
+    settings = Settings(port=0, log_level="error")
+    environment = NoopEnvironment(faults={"block": lambda: time.sleep(600) or 0.0})
+    serve(create_app(settings, {"noop": environment}), settings, lambda url: print(f"listening on {url}", flush=True))  # noqa: T201
+
+
+_SERVE_NOOP = (
+    "-c",
+    "import importlib.util, sys\n"
+    "spec = importlib.util.spec_from_file_location('noop_environment', sys.argv[1])\n"
+    "module = sys.modules['noop_environment'] = importlib.util.module_from_spec(spec)\n"
+    "spec.loader.exec_module(module)\n"
+    "module.serve_noop()\n",
+    __file__,
+)
+
+
 @contextmanager
-def _process(**fields: str) -> Iterator[ServiceProcess]:
+def _process(arguments: Sequence[str] = _SERVE, **fields: str) -> Iterator[ServiceProcess]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ROLLOUTGYM_")}
     environment |= {f"ROLLOUTGYM_{name.upper()}": value for name, value in fields.items()}
-    command = [sys.executable, "-m", "rolloutgym.cli", "serve", "--port", "0"]
+    command = [sys.executable, *arguments]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -273,6 +311,17 @@ def service_process() -> Iterator[Callable[..., ServiceProcess]]:
 
         def start(**fields: str) -> ServiceProcess:
             return stack.enter_context(_process(**fields))
+
+        yield start
+
+
+@pytest.fixture
+def noop_process() -> Iterator[Callable[..., ServiceProcess]]:
+    """`noop_process(drain_s="1", …)` serves the environment of these tests in a process of its own."""
+    with ExitStack() as stack:
+
+        def start(**fields: str) -> ServiceProcess:
+            return stack.enter_context(_process(_SERVE_NOOP, **fields))
 
         yield start
 

@@ -1,6 +1,6 @@
 """How the application is put together: prefixes, the root, documents, the Task API, operations, start and stop."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx2
@@ -13,12 +13,12 @@ from rolloutgym.server.app import create_app
 from rolloutgym.server.settings import Settings
 
 
-@pytest.fixture
-def two(noop: Any) -> Iterator[httpx2.Client]:
+@pytest.fixture(scope="module")
+def two(make_noop: Callable[[], Any]) -> Iterator[TestClient]:
     """A service of two environments; the first is at the root, since the default one is not served."""
-    other = type(noop)()
+    other = make_noop()
     other.name = "other"
-    with TestClient(create_app(Settings(), {"noop": noop, "other": other})) as client:
+    with TestClient(create_app(Settings(), {"noop": make_noop(), "other": other})) as client:
         yield client
 
 
@@ -138,25 +138,34 @@ def test_environments_are_listed(two: httpx2.Client) -> None:
 # ---- operations ----
 
 
-def test_health_and_readiness(two: httpx2.Client, noop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_health_and_readiness(two: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     assert two.get("/health").json() == {"status": "healthy", "environments": {"noop": {}, "other": {}}}
-    monkeypatch.setattr(type(noop), "health", lambda self: {"degraded": "unsafe"} if self is noop else {})
+    service = two.app.state.service  # type: ignore[attr-defined]
+    monkeypatch.setattr(service.environments["noop"], "health", lambda: {"degraded": "unsafe"}, raising=False)
     assert two.get("/health").json()["status"] == "degraded"
     assert two.get("/other/health").json()["status"] == "healthy"
     assert two.get("/ready").json() == {"status": "ready"}
-    two.app.state.service.sessions.draining = True  # type: ignore[attr-defined]
+    monkeypatch.setattr(service.sessions, "draining", True)
     assert two.get("/ready").status_code == 503
 
 
-def test_metrics_count_rest_and_websocket(two: Any, noop: Any) -> None:
-    begun = two.post("/noop/reset").json()["episode_id"]
-    two.post("/noop/step", json={"episode_id": begun, "action": {"add": 1, "finish": True}})
-    two.post("/noop/step", json={"episode_id": begun, "action": {"add": 1}})
-    with two.websocket_connect("/noop/ws") as socket:
+@pytest.fixture
+def fresh(make_noop: Callable[[], Any]) -> Iterator[TestClient]:
+    other = make_noop()
+    other.name = "other"
+    with TestClient(create_app(Settings(), {"noop": make_noop(), "other": other})) as client:
+        yield client
+
+
+def test_metrics_count_rest_and_websocket(fresh: TestClient) -> None:
+    begun = fresh.post("/noop/reset").json()["episode_id"]
+    fresh.post("/noop/step", json={"episode_id": begun, "action": {"add": 1, "finish": True}})
+    fresh.post("/noop/step", json={"episode_id": begun, "action": {"add": 1}})
+    with fresh.websocket_connect("/noop/ws") as socket:
         for message in ({"type": "reset"}, {"type": "step", "data": {"add": 1}}, {"type": "nope"}):
             socket.send_json(message)
             socket.receive_json()
-        metrics = two.get("/metrics").text.splitlines()
+        metrics = fresh.get("/metrics").text.splitlines()
     for line in (
         'rolloutgym_step_seconds_count{environment="noop"} 2.0',
         'rolloutgym_step_seconds_bucket{environment="noop",le="+Inf"} 2.0',

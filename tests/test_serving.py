@@ -1,0 +1,125 @@
+"""The service as a process: it starts, keeps silent clients, drains, and ends when it is told to."""
+
+import asyncio
+import json
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import httpx2
+import pytest
+from websockets.sync.client import connect
+
+from rolloutgym.server import serving
+
+
+def websocket_url(url: str) -> str:
+    return f"{url.replace('http', 'ws', 1)}/noop/ws"
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_an_idle_service_ends_with_status_0(noop_process: Callable[..., Any], how: signal.Signals) -> None:
+    service = noop_process()
+    with connect(websocket_url(service.url), proxy=None) as connection:
+        connection.send('{"type":"reset"}')
+        connection.recv()
+        service.process.send_signal(how)
+        assert service.process.wait(timeout=10) == 0
+        with pytest.raises(Exception, match="1012"):
+            connection.recv(timeout=5)
+
+
+def test_a_hung_step_does_not_keep_the_service(noop_process: Callable[..., Any]) -> None:
+    service = noop_process(drain_s="0.2")
+    with connect(websocket_url(service.url), proxy=None) as connection, httpx2.Client(base_url=service.url) as http:
+        connection.send('{"type":"reset"}')
+        connection.recv()
+        connection.send('{"type":"step","data":{"wait":"never"}}')
+        http.post("/noop/reset", json={"episode_id": "rest"})
+        hung = threading.Thread(target=hang, args=(service.url, "rest", {"wait": "never"}))
+        hung.start()
+        time.sleep(0.3)
+        assert service.stop() == 0
+        hung.join(10)
+        assert not hung.is_alive()
+
+
+def test_even_a_step_that_blocks_the_loop_does_not_keep_the_service(noop_process: Callable[..., Any]) -> None:
+    service = noop_process(drain_s="0.2")
+    httpx2.post(f"{service.url}/noop/reset", json={"episode_id": "e"})
+    hung = threading.Thread(target=hang, args=(service.url, "e", {"fault": "block"}))
+    hung.start()
+    time.sleep(0.3)
+    assert service.stop() == 1
+    hung.join(10)
+
+
+def hang(url: str, episode_id: str, action: dict[str, str]) -> None:
+    with suppress(httpx2.RequestError):
+        httpx2.post(f"{url}/noop/step", json={"episode_id": episode_id, "action": action}, timeout=60)
+
+
+def test_shutdown_lets_steps_in_flight_finish(start_service: Callable[..., str], noop: Any) -> None:
+    """Both on REST and on WebSocket; what is asked meanwhile is refused as retryable."""
+    url = start_service({"noop": noop}, drain_s=20.0)
+    noop.gates["gate"] = asyncio.Event()
+    answers: dict[str, Any] = {}
+    with connect(websocket_url(url), proxy=None) as connection, httpx2.Client(base_url=url) as http:
+        connection.send('{"type":"reset"}')
+        connection.recv()
+        http.post("/noop/reset", json={"episode_id": "rest"})
+
+        def step() -> None:
+            body = {"episode_id": "rest", "action": {"add": 1, "wait": "gate"}}
+            answers["rest"] = httpx2.post(f"{url}/noop/step", json=body, timeout=30).json()
+
+        rest = threading.Thread(target=step)
+        rest.start()
+        connection.send('{"type":"step","data":{"add":2,"wait":"gate"}}')
+        while len(noop.waiting) < 2:
+            time.sleep(0.01)
+        noop.server.should_exit = True
+        while http.get("/ready").status_code == 200:
+            time.sleep(0.01)
+        refused = http.post("/noop/reset")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "shutting_down")
+        assert refused.json()["error"]["retryable"]
+        assert "retry-after" in refused.headers
+        noop.loop.call_soon_threadsafe(noop.gates["gate"].set)
+        assert json.loads(connection.recv(timeout=10))["data"]["reward"] == 2
+        rest.join(10)
+        assert answers["rest"]["reward"] == 1
+
+
+def test_a_client_that_answers_no_ping_is_kept(
+    start_service: Callable[..., str], noop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its loop may be blocked by a generation of many minutes."""
+    monkeypatch.setattr(serving, "_PING_INTERVAL_S", 0.05)
+    url = start_service({"noop": noop})
+    port = int(url.rsplit(":", 1)[1])
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as mute:
+        mute.sendall(
+            b"GET /noop/ws HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        )
+        assert b" 101 " in mute.recv(4096)
+        time.sleep(0.5)
+        assert mute.recv(4096).count(b"\x89\x04") >= 3, "pings keep proxies from closing the connection"
+        message = b'{"type":"reset"}'
+        mute.sendall(bytes([0x81, 0x80 | len(message)]) + bytes(4) + message)
+        assert b'"observation"' in mute.recv(65536)
+
+
+def test_an_address_that_is_taken_is_told(noop: Any) -> None:
+    from rolloutgym.server.app import create_app
+    from rolloutgym.server.settings import Settings
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = Settings(port=taken.getsockname()[1])
+        with pytest.raises(OSError, match="in use"):
+            serving.serve(create_app(settings, {"noop": noop}), settings)
