@@ -273,6 +273,14 @@ def test_tied_rows_may_change_places_and_a_cut_tie_may_keep_either() -> None:
     assert multiset_f1([("a", 9), ("d", 8), ("e", 8)], gold) == pytest.approx(2 / 3)
 
 
+def test_f1_of_a_cut_tie_counts_no_more_rows_than_the_cut_leaves() -> None:
+    expected = (Group((("x",), ("x",), ("y",)), 1),)
+    gold = Gold(("c0",), (("x",),), True, (expected,), frozenset(), tie=True)
+    assert multiset_f1([("y",)], gold) == 1.0
+    assert multiset_f1([("x",), ("x",)], gold) == pytest.approx(2 / 3)
+    assert multiset_f1([("x",), ("y",)], gold) == pytest.approx(2 / 3)
+
+
 def test_a_row_of_a_tie_is_used_once() -> None:
     expected = (Group((("x",), ("x",), ("y",)), 2),)
     assert rows_match([("x",), ("x",)], expected)
