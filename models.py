@@ -203,6 +203,10 @@ class ParsedCall(Answer):
     arguments: str
     """A JSON object as text, so that rows of different tools have one type."""
     id: str = ""
+    span: tuple[int, int] = (0, 0)
+    """Where in the text it stands, characters; (0, 0) for structured calls."""
+    literal: bool = False
+    """Whether it was read as a Python-like literal, not as JSON."""
 
 
 class ParseProblem(Answer):
@@ -231,6 +235,8 @@ class ToolCallInfo(Info):
     calls: tuple[ParsedCall, ...] = ()
     differences: tuple[CallDifference, ...] = ()
     problems: tuple[ParseProblem, ...] = ()
+    family: str | None = None
+    """In which form the model called, such as `hermes`; null without a call."""
     turn_score: FiniteFloat | None = None
     """What the preset gives this turn, before the episode weighs it."""
     few_shot_task_id: str | None = None

@@ -485,7 +485,8 @@ def test_metadata_says_what_rewards_can_be_and_what_was_left_out(tmp_path: Path)
     assert [task.id for task in environment.tasks.of_split("train")] == ["a"]
     details = environment.details()
     assert details["items_skipped"] == 1
-    assert [left_out["id"] for left_out in details["items_left_out"]] == ["items-2"]
+    assert details["items_left_out"] == 1
+    assert [left_out["id"] for left_out in details["first_left_out"]] == ["items-2"]
     assert environment.reward_range() == (-0.2, 1.5)
     assert details["reward_ranges"]["toolrl"] == (-3.2, 4.5)
     json.dumps(details)

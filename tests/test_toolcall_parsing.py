@@ -275,7 +275,8 @@ A, B = hermes('{"name":"a"}'), hermes('{"name":"b"}')
         # policies
         ("<think>r</think>" + CALL, {"think": "required"}, "r", ["f"], [], False),
         (CALL, {"think": "required"}, None, ["f"], ["think_missing"], True),
-        ("Sure. <think>r</think>", {"think": "required"}, "Sure. <think>r", [], [], False),
+        ("Sure. <think>r</think>", {"think": "required"}, "Sure. <think>r", [], ["think_missing"], True),
+        ("Hm. <r>", {"think_tags": ("<r>", "</r>")}, None, [], ["think_repeated"], False),
         ("<think>r</think>" + CALL + "<think>s</think>", {"think": "required"}, "r", ["f"], ["think_repeated"], True),
         ("<think>r</think>" + CALL + "<think>s</think>", {}, "r", ["f"], ["think_repeated"], False),
         ("<think>r" + CALL, {"think": "required"}, "r" + CALL, [], ["think_unclosed"], True),
@@ -302,10 +303,16 @@ def test_reasoning(
     assert reply.spoilt == spoilt
 
 
-def test_prose_before_a_closing_tag_is_no_reasoning_block_where_one_is_required() -> None:
-    """Only a block opened by the model or, as the option says, by the prompt counts as one."""
-    reply = parse("Sure. </think>" + CALL, SCHEMAS, ParseOptions(think="required"))
-    assert reply.reasoning == "Sure. "
+def test_where_a_block_is_required_somebody_must_have_opened_it() -> None:
+    text = "Sure. </think>" + CALL
+    assert codes_of(parse(text, SCHEMAS, ParseOptions(think="required"))) == ["think_missing"]
+    assert codes_of(parse(text, SCHEMAS, ParseOptions(think="required", prefilled_think=True))) == []
+    harmony = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Hi!"
+    assert codes_of(parse(harmony, SCHEMAS, ParseOptions(think="required"))) == []
+    assert codes_of(parse(harmony, SCHEMAS, ParseOptions(think="forbidden"))) == ["think_forbidden"]
+    assert codes_of(parse(harmony[harmony.index("<|start|>") :], SCHEMAS, ParseOptions(think="required"))) == [
+        "think_missing"
+    ]
 
 
 def test_content_is_what_is_left() -> None:

@@ -18,6 +18,8 @@ from rolloutgym.server.environments.toolcall.tasks import load_items
 from rolloutgym.server.errors import InvalidRequest
 from rolloutgym.server.settings import Settings
 
+_MOST_LISTED = 100
+
 
 class ToolCallEnvironment(Environment[Item, ToolCallOptions, ToolCallAction, ToolCallObservation]):
     name = "toolcall"
@@ -61,7 +63,10 @@ class ToolCallEnvironment(Environment[Item, ToolCallOptions, ToolCallAction, Too
                 preset: rewards.return_range(ToolCallOptions(preset=preset).scoring) for preset in rewards.PRESETS
             },
             "limits": {"max_reply_chars": MAX_CHARS, "max_depth": MAX_DEPTH, "max_calls_per_reply": MAX_CALLS},
-            "items_left_out": [{"id": problem.id, "reason": problem.reason} for problem in self._problems],
+            "items_left_out": len(self._problems),
+            "first_left_out": [
+                {"id": problem.id, "reason": problem.reason} for problem in self._problems[:_MOST_LISTED]
+            ],
             "items_skipped": self._skipped,
         }
 

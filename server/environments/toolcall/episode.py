@@ -111,6 +111,7 @@ class ToolCallEpisode(Episode[ToolCallAction]):
             calls=_calls(reply),
             differences=tuple(_difference(pair) for pair in pairs),
             problems=_problems(reply),
+            family=reply.family if reply else None,
             turn_score=turn_score,
         )
         return Outcome(ToolCallObservation(messages=tuple(messages), info=info), sum(components.values()))
@@ -127,7 +128,9 @@ class ToolCallEpisode(Episode[ToolCallAction]):
         if options.few_shot is not None:
             system.append(prompts.example_block(options.few_shot.reply))
         elif options.example:
-            system.append(prompts.example_block(prompts.EXAMPLE))
+            system.append(
+                prompts.example_block(prompts.EXAMPLE_CALL if options.think == "forbidden" else prompts.EXAMPLE)
+            )
         if options.one_at_a_time:
             system.append(prompts.ONE_AT_A_TIME)
         return (Message(role="system", content="\n\n".join(system)), *history)
@@ -137,7 +140,13 @@ def _calls(reply: Reply | None) -> tuple[ParsedCall, ...]:
     if reply is None:
         return ()
     return tuple(
-        ParsedCall(name=call.name, arguments=json.dumps(call.arguments, ensure_ascii=False), id=call.id)
+        ParsedCall(
+            name=call.name,
+            arguments=json.dumps(call.arguments, ensure_ascii=False),
+            id=call.id,
+            span=call.span,
+            literal=call.literal,
+        )
         for call in reply.calls
     )
 

@@ -23,11 +23,10 @@ ONE_AT_A_TIME = (
     "When nothing is left to call, answer in plain text."
 )
 
-EXAMPLE = (
-    "<think>\nThe user wants a sum. The calculator can do that.\n</think>\n"
-    '<tool_call>\n{"name": "calculator", "arguments": {"expression": "2 + 2"}}\n</tool_call>'
-)
+EXAMPLE_CALL = '<tool_call>\n{"name": "calculator", "arguments": {"expression": "2 + 2"}}\n</tool_call>'
 """A reply in the Hermes form, about a tool of no data set."""
+
+EXAMPLE = f"<think>\nThe user wants a sum. The calculator can do that.\n</think>\n{EXAMPLE_CALL}"
 
 
 def tools_block(tools: Iterable[ToolSpec]) -> str:

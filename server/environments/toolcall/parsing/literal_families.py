@@ -4,7 +4,7 @@ import re
 
 from rolloutgym.server.environments.toolcall.parsing.blocks import Marks, read_blocks
 from rolloutgym.server.environments.toolcall.parsing.reply import Call, Found, ProblemCode, Schemas, Unreadable
-from rolloutgym.server.environments.toolcall.parsing.values import Literal
+from rolloutgym.server.environments.toolcall.parsing.values import LiteralReader
 
 GEMMA = Marks("<|tool_call>", "<tool_call|>")
 FUNCTION_GEMMA = Marks("<start_function_call>", "<end_function_call>")
@@ -16,7 +16,7 @@ _GEMMA_NAME = re.compile(r"call:([^\s{]++)\s*+(?=\{)")
 _GEMMA_KEY = re.compile(r"[^\s:,{}\[\]<]++")
 
 
-class _Calls(Literal):
+class _Calls(LiteralReader):
     """A cursor over `name(keyword=value, …)`."""
 
     __slots__ = ()
@@ -90,7 +90,7 @@ def dotted_call(text: str, at: int, start: int) -> Call:
     return Call(call.name.removesuffix(".call"), call.arguments, "", call.span, literal=True)
 
 
-class _Gemma(Literal):
+class _Gemma(LiteralReader):
     """A cursor over Gemma's values: bare keys, strings between marks, nothing escaped."""
 
     __slots__ = ("_quote",)

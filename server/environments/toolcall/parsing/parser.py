@@ -25,7 +25,7 @@ from rolloutgym.server.environments.toolcall.parsing.literal_families import (
     read_lfm2,
     read_pythonic,
 )
-from rolloutgym.server.environments.toolcall.parsing.reasoning import TAGS, split_reasoning
+from rolloutgym.server.environments.toolcall.parsing.reasoning import TAGS, Reasoning, split_reasoning
 from rolloutgym.server.environments.toolcall.parsing.reply import (
     Call,
     Family,
@@ -110,18 +110,22 @@ def _parse(text: str, schemas: Schemas, options: ParseOptions) -> Reply:
     found = Found()
     if options.family == "harmony" or (options.family == "auto" and STARTS.match(text)):
         said = read_harmony(text, found)
-        return _reply(said.reasoning, True, said.content, found, options)
+        thought = said.reasoning
+        span = None if thought is None else (0, len(thought))
+        _check_think(thought or "", Reasoning(span, 0, opened=thought is not None), options, found)
+        return _reply(said.reasoning, said.content, found, options)
     text = _without_stop_token(text)
     opening = _ANY_OPENING if options.family == "auto" else _FAMILY_OPENINGS[options.family]
-    span, body, closed = split_reasoning(text, options, opening)
-    _scan(text, body, schemas, options, opening, found)
+    reasoning = split_reasoning(text, options, opening)
+    span = reasoning.span
+    _scan(text, reasoning.body, schemas, options, opening, found)
     if span and options.calls_in_think != "ignore" and opening.search(text, *span):
         if options.calls_in_think == "error":
             found.problem(ProblemCode.CALL_IN_THINK, span[0])
         elif not found.calls and not found.problems:
             _scan(text[: span[1]], span[0], schemas, options, opening, found)
-    content = _content(text, body, found)
-    return _reply(None if span is None else text[slice(*span)], closed, content, found, options)
+    _check_think(text, reasoning, options, found)
+    return _reply(_within(text, span), _content(text, reasoning.body, found), found, options)
 
 
 def parse_structured(tool_calls: Iterable[ToolCall], content: str, options: ParseOptions = _DEFAULT) -> Reply:
@@ -150,8 +154,9 @@ def parse_structured(tool_calls: Iterable[ToolCall], content: str, options: Pars
             found.calls.append(Call(call.function.name, arguments, call.id))
     if size > MAX_CHARS:
         return _unread(ProblemCode.TOO_LONG)
-    span, body, closed = split_reasoning(content, options, _NO_OPENING)
-    return _reply(None if span is None else content[slice(*span)], closed, content[body:].strip(), found, options)
+    reasoning = split_reasoning(content, options, _NO_OPENING)
+    _check_think(content, reasoning, options, found)
+    return _reply(_within(content, reasoning.span), content[reasoning.body :].strip(), found, options)
 
 
 def _scan(text: str, at: int, schemas: Schemas, options: ParseOptions, opening: re.Pattern[str], found: Found) -> None:
@@ -182,11 +187,9 @@ def _read_bare(text: str, at: int, schemas: Schemas, family: str, found: Found) 
 def _without_stop_token(text: str) -> str:
     """The text up to the end-of-turn token that some servers leave on it."""
     kept = text.rstrip()
-    if kept.endswith((">", "]")):
-        for token in _STOP_TOKENS:
-            if kept.endswith(token):
-                return kept[: -len(token)]
-    return text
+    if not kept.endswith(_STOP_TOKENS):
+        return text
+    return kept[: -len(next(token for token in _STOP_TOKENS if kept.endswith(token)))]
 
 
 def _content(text: str, body: int, found: Found) -> str:
@@ -202,21 +205,29 @@ def _content(text: str, body: int, found: Found) -> str:
     return _SECTION_MARKS.sub("", "".join(kept)).strip()
 
 
-def _reply(reasoning: str | None, closed: bool, content: str, found: Found, options: ParseOptions) -> Reply:
-    """The reply, held against the think policy."""
-    if options.think == "required" and reasoning is None:
-        found.problem(ProblemCode.THINK_MISSING, 0)
-    if options.think == "forbidden" and reasoning is not None and reasoning.strip():
-        found.problem(ProblemCode.THINK_FORBIDDEN, 0)
-    if not closed:
-        found.problem(ProblemCode.THINK_UNCLOSED, 0)
-    if "think" in content.lower() and _has_tag(content, options):
+def _reply(reasoning: str | None, content: str, found: Found, options: ParseOptions) -> Reply:
+    if _has_tag(content, options):
         found.problem(ProblemCode.THINK_REPEATED, 0)
     if found.calls and _INVENTED in content:
         found.problem(ProblemCode.INVENTED_RESPONSE, 0)
     spoilt = bool(found.problems) and not _SPOILING[options.think].isdisjoint(p.code for p in found.problems)
     family = found.family if found.calls or found.problems else None
     return Reply(reasoning, content, tuple(found.calls), tuple(found.problems), family, spoilt)
+
+
+def _check_think(text: str, reasoning: Reasoning, options: ParseOptions, found: Found) -> None:
+    """Hold the reasoning against the policy."""
+    thought = _within(text, reasoning.span)
+    if options.think == "required" and not reasoning.opened:
+        found.problem(ProblemCode.THINK_MISSING, 0)
+    if options.think == "forbidden" and thought and thought.strip():
+        found.problem(ProblemCode.THINK_FORBIDDEN, 0)
+    if not reasoning.closed:
+        found.problem(ProblemCode.THINK_UNCLOSED, 0)
+
+
+def _within(text: str, span: tuple[int, int] | None) -> str | None:
+    return None if span is None else text[slice(*span)]
 
 
 def _has_tag(content: str, options: ParseOptions) -> bool:

@@ -25,6 +25,8 @@ class Reasoning(NamedTuple):
     """The text between the tags; null without reasoning."""
     body: int
     """Where the visible text begins."""
+    opened: bool = True
+    """Whether the block was opened, by the model or, as the option says, by the prompt."""
     closed: bool = True
 
 
@@ -35,13 +37,13 @@ def split_reasoning(text: str, options: ParseOptions, opening: re.Pattern[str]) 
     for opener, closer in pairs:
         if text.startswith(opener, start):
             return _closed_by(closer, text, start + len(opener))
-    if options.prefilled_think:
-        return _closed_by(pairs[0][1], text, start)
     closer = pairs[0][1]
+    if options.prefilled_think:
+        return _closed_by(closer, text, start)
     end = text.find(closer)
     if end >= 0 and not opening.search(text, 0, end):
-        return _closed_by(closer, text, start)
-    return Reasoning(None, start)
+        return _closed_by(closer, text, start)._replace(opened=False)
+    return Reasoning(None, start, opened=False)
 
 
 def _closed_by(closer: str, text: str, start: int) -> Reasoning:

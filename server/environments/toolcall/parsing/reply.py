@@ -126,10 +126,6 @@ class Reply:
         """Calls, broken ones included."""
         return len(self.calls) + (sum(problem.broken_call for problem in self.problems) if self.problems else 0)
 
-    @property
-    def well_formed(self) -> bool:
-        return not self.problems
-
 
 @dataclass(frozen=True, slots=True)
 class ParseOptions:

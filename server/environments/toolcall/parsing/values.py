@@ -33,7 +33,7 @@ def read_value(text: str, at: int) -> Value:
     except Unreadable as error:
         if error.code is not ProblemCode.INVALID_JSON:
             raise
-    reader = Literal(text, at)
+    reader = LiteralReader(text, at)
     return Value(reader.value(), reader.at, literal=True)
 
 
@@ -150,7 +150,7 @@ _CONSTANTS: dict[str, JsonValue] = {
 _NOT_FINITE = frozenset({"nan", "NaN", "inf", "Infinity"})
 
 
-class Literal:
+class LiteralReader:
     """A cursor over Python-like literals. `value` reads one and leaves `at` behind it."""
 
     __slots__ = ("at", "depth", "text")
