@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rolloutgym.server.environments.sql.answers import AnswerOptions, compare, grade, multiset_f1, spell
@@ -356,6 +356,8 @@ def test_wide_binary_tables_are_searched_without_walking_all_permutations() -> N
 
 # ---- properties -----------------------------------------------------------------------------------------------------
 
+unhurried = settings(deadline=None)
+
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1, max_size=6).filter(
     lambda text: text.strip() != "" and text.strip().upper() != "NULL"
 )
@@ -369,6 +371,7 @@ def tables(draw: st.DrawFn, cells: st.SearchStrategy[Cell] = CELLS, max_width: i
     return draw(st.lists(st.tuples(*[cells] * width), min_size=1, max_size=7))
 
 
+@unhurried
 @given(tables(), st.booleans())
 def test_gold_is_its_own_answer_in_each_form(rows: list[Row], ordered: bool) -> None:
     gold = gold_of(rows, ordered=ordered)
@@ -382,6 +385,7 @@ def test_gold_is_its_own_answer_in_each_form(rows: list[Row], ordered: bool) -> 
     assert grade("\n".join(" | ".join(row) for row in bars), gold) or len(rows[0]) == 1
 
 
+@unhurried
 @given(tables(), st.randoms(use_true_random=False))
 def test_order_is_free_exactly_where_gold_leaves_it_open(rows: list[Row], random: Random) -> None:
     shuffled = list(rows)
@@ -393,6 +397,7 @@ def test_order_is_free_exactly_where_gold_leaves_it_open(rows: list[Row], random
     assert rows_match(shuffled, expected_of(rows, ordered=True)) is same
 
 
+@unhurried
 @given(tables(), st.data())
 def test_a_row_too_many_or_too_few_is_wrong(rows: list[Row], data: st.DataObject) -> None:
     position = data.draw(st.integers(0, len(rows) - 1))
@@ -403,6 +408,7 @@ def test_a_row_too_many_or_too_few_is_wrong(rows: list[Row], data: st.DataObject
     assert not rows_match([*fewer, ("\x01",) * len(rows[0])], expected_of(rows))
 
 
+@unhurried
 @given(st.floats(1, 100), st.integers(2, 3))
 def test_a_real_may_be_rounded_to_the_digits_it_shows(value: float, decimals: int) -> None:
     shown = f"{value:.{decimals}f}"
@@ -413,6 +419,7 @@ def test_a_real_may_be_rounded_to_the_digits_it_shows(value: float, decimals: in
         assert is_half or not cells_equal(Spelled(neighbour), value)
 
 
+@unhurried
 @given(st.integers(-(10**12), 10**12), st.integers(-(10**12), 10**12))
 def test_integers_are_never_rounded(value: int, other: int) -> None:
     assert cells_equal(Spelled(str(other)), value) is (value == other)
@@ -422,6 +429,7 @@ def test_integers_are_never_rounded(value: int, other: int) -> None:
 FEW = st.sampled_from((0, 1, None, "a"))
 
 
+@unhurried
 @given(tables(FEW, max_width=4), tables(FEW, max_width=4))
 def test_permutation_search_finds_what_trying_all_finds(rows: list[Row], other: list[Row]) -> None:
     expected = expected_of(rows)
@@ -436,6 +444,7 @@ def test_permutation_search_finds_what_trying_all_finds(rows: list[Row], other: 
         assert rows_match(candidate, expected, any_columns=True) is found
 
 
+@unhurried
 @given(
     st.lists(st.tuples(st.lists(st.sampled_from("abc"), min_size=1, max_size=3), st.integers(1, 3)), max_size=3),
     st.data(),
