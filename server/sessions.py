@@ -99,6 +99,7 @@ class Sessions:
     # ---- the service's life ----
 
     async def start(self) -> None:
+        self.draining = False
         self._reaper = asyncio.create_task(self._reap_forever(), name="reaper")
 
     async def drain(self, seconds: float) -> None:

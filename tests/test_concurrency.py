@@ -44,10 +44,9 @@ async def test_two_hundred_episodes_at_once_have_every_reward_right(
             state = await episode.state()
             assert (state.total_reward, state.step_count, state.done) == (pytest.approx(total), 6, True)
 
-    async with AsyncClient(url, transport=transport) as client:
-        async with asyncio.TaskGroup() as group:
-            for number in range(200):
-                group.create_task(play(client, number))
+    async with AsyncClient(url, transport=transport) as client, asyncio.TaskGroup() as group:
+        for number in range(200):
+            group.create_task(play(client, number))
     async with httpx2.AsyncClient(base_url=url) as http:
         metrics = (await http.get("/metrics")).text
     assert 'rolloutgym_step_seconds_count{environment="noop"} 1200.0' in metrics
