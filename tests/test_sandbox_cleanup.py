@@ -1,0 +1,274 @@
+"""Nothing is left: processes, descriptors, scratch, slots; after many runs, after a kill, after hostile trees."""
+
+import asyncio
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rolloutgym.server.sandbox import scratch
+from rolloutgym.server.sandbox.client import Limits, Sandbox, SandboxConfig
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the process sandbox is Linux's")
+
+PROGRAMS = (
+    "1 + 1",
+    "print('x' * 100)",
+    "open('f', 'w').write('x')",
+    "import os\nos.makedirs('a/b/c')",
+    "1 / 0",
+    "import os\nos._exit(3)",
+    "import sys\nsys.exit(1)",
+    "import os\nos.kill(os.getpid(), 9)",
+    "import threading, time\nthreading.Thread(target=time.sleep, args=(9,), daemon=True).start()",
+)
+
+
+def _descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110  # what ends elsewhere announces itself to nobody
+            await asyncio.sleep(0.02)
+
+
+async def _many(runs: int, base: Path) -> None:
+    before = _descriptors()
+    sandbox = Sandbox(SandboxConfig(scratch=base, running=16))
+    await sandbox.start()
+    try:
+        calm = _descriptors()
+        pending = iter(range(runs))
+
+        async def worker() -> None:
+            for i in pending:
+                code = PROGRAMS[i % len(PROGRAMS)]
+                if i % 5 == 0:
+                    session = await sandbox.open_session()
+                    await session.step(code)
+                    await session.close()
+                else:
+                    await sandbox.run(code)
+
+        await asyncio.gather(*(worker() for _ in range(16)))
+        await _until(lambda: not sandbox._children and not sandbox._tasks)
+        assert [name for name in os.listdir(sandbox._root.path) if name.isdigit()] == []
+        assert _descriptors() == calm
+        assert sandbox.report.restarts == 0
+        assert sandbox._slots <= 64
+        assert sorted(sandbox._free_slots) == list(range(sandbox._slots))
+        zygotes = _children(os.getpid())
+        assert len(zygotes) == 1
+        assert all(len(_children(pid)) <= 1 for pid in zygotes)
+    finally:
+        await sandbox.stop()
+    assert os.listdir(base) == []
+    assert _children(os.getpid()) == []
+    gc.collect()
+    assert _descriptors() == before
+
+
+def test_300_runs_leave_nothing(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    asyncio.run(_many(300, tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_10_000_runs_leave_nothing(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    asyncio.run(_many(10_000, tmp_path))
+
+
+def test_refused_start_leaves_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        before = _descriptors()
+        for config in (
+            SandboxConfig(scratch=tmp_path, use_seccomp=False),
+            SandboxConfig(scratch=tmp_path, python=Path("/nonexistent")),
+        ):
+            with pytest.raises(Exception, match="sandbox"):
+                await Sandbox(config).start()
+        assert _descriptors() == before
+
+    asyncio.run(main())
+    assert list(tmp_path.iterdir()) == []
+    assert _children(os.getpid()) == []
+
+
+_SERVER = """
+import asyncio, sys
+from pathlib import Path
+from rolloutgym.server.sandbox.client import Sandbox, SandboxConfig
+
+async def main():
+    sandbox = Sandbox(SandboxConfig(scratch=Path(sys.argv[1]), use_namespaces=sys.argv[2] == "True"))
+    await sandbox.start()
+    session = await sandbox.open_session()
+    await session.step("import threading, time\\nopen('f', 'w').write('x')")
+    await session.step("threading.Thread(target=time.sleep, args=(99,)).start()")
+    running = asyncio.create_task(sandbox.run("while True: pass"))
+    await asyncio.sleep(0.3)
+    print("ready", flush=True)
+    await asyncio.sleep(99)
+
+asyncio.run(main())
+"""
+
+
+def _processes_in(folder: Path) -> list[int]:
+    """Processes whose working directory is below the folder, or whose command line names it."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                where = os.readlink(entry / "cwd") + (entry / "cmdline").read_bytes().decode(errors="replace")
+            except OSError:
+                continue
+            if str(folder) in where:
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.parametrize("namespaces", [True, False])
+def test_killed_server_leaves_no_process_and_its_scratch_is_swept(tmp_path: Path, namespaces: bool) -> None:
+    tmp_path.chmod(0o755)
+    with subprocess.Popen(
+        [sys.executable, "-c", _SERVER, str(tmp_path), str(namespaces)], stdout=subprocess.PIPE
+    ) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"ready\n"
+        zygotes = _children(server.pid)
+        family = zygotes + [child for pid in zygotes for child in _children(pid)]
+        family += [child for pid in family for child in _children(pid)]
+        assert len(family) >= 3
+        server.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() for pid in family) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert [pid for pid in family if Path(f"/proc/{pid}").exists()] == []
+    assert _processes_in(tmp_path) == []
+    assert len(list(tmp_path.iterdir())) == 1
+    assert scratch.sweep(tmp_path) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sweep_leaves_live_roots_and_other_files(tmp_path: Path) -> None:
+    live = scratch.make_root(tmp_path)
+    (tmp_path / "other").mkdir()
+    (tmp_path / f"{scratch.PREFIX}new").mkdir()  # being made this moment: no lock file yet
+    assert scratch.sweep(tmp_path) == 0
+    os.close(live.lock)
+    assert scratch.sweep(tmp_path) == 1
+    assert {entry.name for entry in tmp_path.iterdir()} == {"other", f"{scratch.PREFIX}new"}
+
+
+def test_remove_tree_takes_hostile_trees_and_follows_no_link(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("kept")
+    top = tmp_path / "top"
+    top.mkdir()
+    (top / "link").symlink_to(outside)
+    (top / "loop").symlink_to(top)
+    (top / "closed").mkdir()
+    (top / "closed" / "inner").mkdir()
+    (top / "closed" / "inner" / "link").symlink_to(outside)
+    (top / "closed").chmod(0)
+    here = os.open(top, os.O_RDONLY)
+    for _ in range(1500):  # far beyond what a path can name
+        os.mkdir("d" * 50, dir_fd=here)
+        deeper = os.open("d" * 50, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = deeper
+    os.close(here)
+    scratch.remove_tree(top)
+    assert not top.exists()
+    assert (outside / "kept").read_text() == "kept"
+
+
+def _tree(top: Path, kind: str) -> None:
+    top.mkdir()
+    match kind:
+        case "bytes":
+            (top / "f").write_bytes(bytes(300_000))
+        case "files":
+            for i in range(30):
+                (top / str(i)).touch()
+        case "folders":
+            for i in range(30):
+                (top / str(i)).mkdir()
+        case "nested":
+            (top / "a" / "b" / "c").mkdir(parents=True)
+            (top / "a" / "b" / "c" / "f").write_bytes(bytes(300_000))
+        case "deep":
+            (top / "/".join("d" * 80)).mkdir(parents=True)
+        case "link":
+            (top / "l").symlink_to("/usr")
+        case "small":
+            (top / "f").write_bytes(bytes(1000))
+
+
+@pytest.mark.parametrize(
+    ("kind", "over"),
+    [
+        ("bytes", True),
+        ("files", True),
+        ("folders", True),
+        ("nested", True),
+        ("deep", True),
+        ("link", False),
+        ("small", False),
+        ("empty", False),
+    ],
+)
+def test_scratch_is_measured(tmp_path: Path, kind: str, over: bool) -> None:
+    top = tmp_path / "top"
+    _tree(top, kind)
+    before = _descriptors()
+    max_files = 1000 if kind == "deep" else 20
+    assert scratch.exceeds(top, 200_000, max_files) is over
+    assert _descriptors() == before
+
+
+def test_missing_scratch_is_not_over(tmp_path: Path) -> None:
+    assert scratch.exceeds(tmp_path / "gone", 1, 1) is False
+
+
+def test_evicted_and_broken_sessions_free_their_slots(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+
+    async def main() -> None:
+        sandbox = Sandbox(SandboxConfig(scratch=tmp_path, sessions=2))
+        await sandbox.start()
+        try:
+            for _ in range(6):
+                session = await sandbox.open_session()
+                await session.step("open('f', 'w').write('x')")
+            task = asyncio.create_task(session.step("import time\ntime.sleep(99)", limits=Limits(wall_s=99)))
+            await asyncio.sleep(0.1)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await _until(lambda: len(sandbox._children) == 1)
+            assert len(sandbox._children) == 1
+            assert sandbox._slots <= 4
+        finally:
+            await sandbox.stop()
+
+    asyncio.run(main())
+    assert list(tmp_path.iterdir()) == []
