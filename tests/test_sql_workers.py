@@ -212,6 +212,17 @@ async def test_data_that_do_not_work_are_our_fault_and_tell_nothing(
     await executor.stop()
 
 
+async def test_a_pool_can_start_again_and_does_nothing_in_between(subject: Subject) -> None:
+    pool = WorkerPool(1, LIMITS, call_s=20)
+    for _ in range(2):
+        await pool.start()
+        assert (await pool.run(Engine.open, subject)).tables == ("singer",)
+        await pool.stop()
+        with pytest.raises(WorkerLost):
+            await pool.run(Engine.open, subject)
+        assert not _children()
+
+
 async def test_a_pool_that_cannot_start_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(WorkerLost):

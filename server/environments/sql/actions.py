@@ -33,7 +33,11 @@ _JSON_TRIES = 32
 
 _PART = r"""(?: [\w$]+ | "(?:[^"\n]|"")+" | `[^`\n]+` | \[[^\]\n]+\] | '[^'\n]+' )"""
 _TABLE = re.compile(rf"{_PART} (?: \. {_PART} )?", re.VERBOSE)
-_SAMPLE = re.compile(rf"(?P<table> {_PART} (?: \. {_PART} )? ) (?: [ \t,]+ (?P<rows> \d{{1,9}} ) )?", re.VERBOSE)
+_SAMPLE = re.compile(
+    rf"(?P<table> {_PART} (?: \. {_PART} )? ) "
+    r"(?: [ \t,]+ (?:limit[ \t]+)? (?P<rows>\d{1,9}) (?:[ \t]+rows)? )?",
+    re.VERBOSE | re.IGNORECASE,
+)
 _STATEMENT = re.compile(
     r"(?:SELECT|WITH|VALUES|EXPLAIN|INSERT|UPDATE|DELETE|REPLACE|CREATE|DROP|ALTER|ATTACH|DETACH|PRAGMA|VACUUM|BEGIN)\b"
     r"|[(;]|--|/\*|```|~~~",

@@ -12,7 +12,9 @@ import resource
 import signal
 import socket
 import sys
-from typing import Any
+from collections.abc import Callable
+from functools import cache
+from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter
 
@@ -28,7 +30,6 @@ _DATA_BYTES = 768 * 2**20
 _FILE_BYTES = 256 * 2**20
 _OPEN_FILES = 256
 _PR_SET_PDEATHSIG = 1
-_ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 def main() -> None:
@@ -49,14 +50,21 @@ def serve(connection: socket.socket) -> None:
     _send(connection, OK + b"null")
     try:
         while (message := _receive(connection)) is not None:
-            name, arguments = pickle.loads(message)
+            name, positional, named = pickle.loads(message)
             try:
-                answer = OK + _ANY.dump_json(getattr(engine, name)(*arguments))
+                result = getattr(engine, name)(*positional, **named)
+                answer = OK + adapter(getattr(Engine, name)).dump_json(result)
             except (DatabaseBroken, GoldFailed) as error:
                 answer = FAULT + fault(error).encode()
             _send(connection, answer)
     finally:
         engine.close()
+
+
+@cache
+def adapter(method: Callable[..., Any]) -> TypeAdapter[Any]:
+    """Writes and checks what an engine's method returns."""
+    return TypeAdapter(get_type_hints(method)["return"])
 
 
 def fault(error: DatabaseBroken | GoldFailed) -> str:

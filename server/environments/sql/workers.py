@@ -13,14 +13,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from functools import cache
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, get_type_hints
+from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from rolloutgym.server.environments.sql.database import DatabaseBroken, Limits
 from rolloutgym.server.environments.sql.engine import Engine, GoldFailed
-from rolloutgym.server.environments.sql.worker import FAULT, HEADER, OK, fault
+from rolloutgym.server.environments.sql.worker import FAULT, HEADER, OK, adapter, fault
 from rolloutgym.server.errors import Internal, WorkerLost
 
 P = ParamSpec("P")
@@ -85,12 +84,11 @@ class WorkerPool:
         """Raises `WorkerLost` where a process does not start; then none is left."""
         self._folder = tempfile.TemporaryDirectory(prefix="rolloutgym-sql-")
         self._workers = [_Worker(self._folder.name) for _ in range(self._size)]
+        self._idle = asyncio.Queue()
         try:
             await asyncio.gather(*(worker.start(self._limits) for worker in self._workers))
         except BaseException:
-            for worker in self._workers:
-                worker.kill()
-            self._folder.cleanup()
+            await self.stop()
             raise
         for worker in self._workers:
             self._idle.put_nowait(worker)
@@ -102,15 +100,15 @@ class WorkerPool:
             self._folder.cleanup()
 
     async def run(self, method: Callable[Concatenate[Engine, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
-        message = pickle.dumps((method.__name__, args), protocol=pickle.HIGHEST_PROTOCOL)
+        message = pickle.dumps((method.__name__, args, kwargs), protocol=pickle.HIGHEST_PROTOCOL)
         worker = await self._idle.get()
         try:
             if not worker.alive:
-                await worker.start(self._limits)
+                worker = await self._replace(worker)
             answer = await worker.call(message, self._call_s)
             if answer[:1] == FAULT:
                 raise Internal(answer[1:].decode("utf-8", "replace"))
-            result: R = _adapter(method).validate_json(answer[1:])
+            result: R = adapter(method).validate_json(answer[1:])
             return result
         except (WorkerLost, ValidationError):
             self._lost += 1
@@ -123,6 +121,14 @@ class WorkerPool:
         finally:
             self._idle.put_nowait(worker)
 
+    async def _replace(self, lost: "_Worker") -> "_Worker":
+        if lost not in self._workers:
+            raise WorkerLost("the processes that run SQL have been stopped")
+        worker = _Worker(lost.folder)
+        await worker.start(self._limits)
+        self._workers[self._workers.index(lost)] = worker
+        return worker
+
     def health(self) -> Mapping[str, int]:
         alive = sum(worker.alive for worker in self._workers)
         return {"workers": self._size, "alive": alive, "lost": self._lost}
@@ -132,17 +138,12 @@ def _variables() -> dict[str, str]:
     return {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ} | {"TZ": "UTC"}
 
 
-@cache
-def _adapter(method: Callable[..., Any]) -> TypeAdapter[Any]:
-    return TypeAdapter(get_type_hints(method)["return"])
-
-
 class _Worker(asyncio.Protocol):
-    """One process and the socket to it. It may be started again after it was lost. Its temporary files go to `folder`,
-    so that those of one that was killed are removed too."""
+    """One process and the socket to it. Its temporary files go to `folder`, so that those of one that was killed are
+    removed with the pool's."""
 
     def __init__(self, folder: str) -> None:
-        self._folder = folder
+        self.folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
@@ -169,14 +170,17 @@ class _Worker(asyncio.Protocol):
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
-                    env=_variables() | {"TMPDIR": self._folder},
+                    env=_variables() | {"TMPDIR": self.folder},
                 )
             except OSError as error:
                 ours.close()
                 raise WorkerLost(f"a process that runs SQL did not start: {error.strerror}") from None
-        self._buffer.clear()
-        await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
-        answer = await self.call(pickle.dumps(limits), _START_S)
+        try:
+            await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
+            answer = await self.call(pickle.dumps(limits), _START_S)
+        except BaseException:
+            self.kill()
+            raise
         if answer[:1] != OK:
             self.kill()
             raise WorkerLost("a process that runs SQL did not start")
