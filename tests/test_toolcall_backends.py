@@ -6,7 +6,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -255,6 +255,9 @@ json_values = st.recursive(
 )
 
 
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
 @st.composite
 def any_call(draw: st.DrawFn) -> tuple[str, dict[str, JsonValue]]:
     tool = draw(st.sampled_from(sorted(SPECS)))
@@ -269,6 +272,7 @@ def any_call(draw: st.DrawFn) -> tuple[str, dict[str, JsonValue]]:
     return tool, arguments
 
 
+@patient
 @given(st.lists(any_call(), max_size=6))
 def test_calls_never_raise_and_refusals_change_nothing(calls: list[tuple[str, dict[str, JsonValue]]]) -> None:
     one, two = World(WHOLE_WORLD), World(WHOLE_WORLD)
@@ -283,6 +287,7 @@ def test_calls_never_raise_and_refusals_change_nothing(calls: list[tuple[str, di
     assert one.state_hash() == two.state_hash()
 
 
+@patient
 @given(any_call())
 def test_what_is_accepted_fits_the_schema_that_the_model_is_shown(call: tuple[str, dict[str, JsonValue]]) -> None:
     tool, arguments = call

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from rolloutgym.models import FunctionCall, Message, ToolCall
-from rolloutgym.server.environments.toolcall.backends import World, answer_text
+from rolloutgym.server.environments.toolcall.backends import DOMAINS, World, answer_text
 from rolloutgym.server.environments.toolcall.generator import dialogues, generate
 from rolloutgym.server.environments.toolcall.generator.draft import HELD_OUT, Dialogue
 from rolloutgym.server.environments.toolcall.items import Item
@@ -50,6 +50,14 @@ def test_enough_of_each_kind(items: list[Item]) -> None:
     assert sum(any(len(turn.calls) > 1 for turn in item.steps) for item in items) >= 30
     assert sum(item.backend is not None for item in items) >= 100
     assert len({call.name for item in items for turn in item.steps for call in turn.calls}) >= 24
+
+
+def test_the_page_gives_the_right_numbers(items: list[Item]) -> None:
+    page = " ".join((SHIPPED.parents[3] / "docs" / "toolcall.md").read_text(encoding="utf-8").split())
+    tools = sum(len(domain.specs) for domain in DOMAINS.values())
+    assert f"{len(items)} dialogues over {tools} tools of fourteen small executable worlds" in page
+    assert len(DOMAINS) == 14
+    assert f"{sum(item.backend is not None for item in items)} items can be executed" in page
 
 
 def test_splits_share_neither_scenario_nor_wording(items: list[Item]) -> None:

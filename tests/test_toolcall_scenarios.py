@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rolloutgym.models import FunctionCall, Message, ToolCall
@@ -48,6 +48,7 @@ def test_scenario_of_a_conversation(letters: str, scenario: str) -> None:
     assert classify(conversation(letters)) == scenario
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="SUACT", max_size=12))
 def test_talk_of_the_assistant_changes_nothing(letters: str) -> None:
     quiet = letters.replace("A", "")
