@@ -289,6 +289,13 @@ def test_deeply_nested_arguments_still_fit_into_an_answer() -> None:
     assert json.loads(info(Outcome(read, 0.0)).calls[0].arguments) == {"city": json.loads(deep)}
 
 
+def test_a_long_reply_is_read_like_a_short_one() -> None:
+    action = hermes(PARIS, ROME)
+    longer = ToolCallAction(text=f"<think>{'hm ' * 100_000}</think>{action.text}")
+    assert contents(Played(DIALOGUE).step(longer)) == contents(Played(DIALOGUE).step(action))
+    assert Played(DIALOGUE).step(ToolCallAction(text="x" * 2**21)).observation.info.invalid_action
+
+
 def test_nothing_of_the_answer_is_shown_before_it_is_due() -> None:
     secret = item(
         calls(("time", {"zone": "Zanzibar"}), then=[said("tool", "noon", "time"), said("user", "And now?")]),
@@ -449,6 +456,16 @@ def test_a_dialogue_that_changes_nothing_asks_for_its_results() -> None:
     assert silent.step(talk("Nice weather.")).reward == 0
     right.step(hermes(("current_weather", {"city": "Paris"})))
     assert right.step(talk("Nice weather.")).reward == 1.5
+
+
+def test_a_tool_of_the_back_end_that_is_not_shown_cannot_be_called(executable: list[Item]) -> None:
+    task = next(t for t in executable if t.steps[0].expect == "calls")
+    expected = task.steps[0].calls[0]
+    without = tuple(tool for tool in task.tools if tool.function.name != expected.name)
+    played = Played(task.model_copy(update={"tools": without}), execute=True)
+    outcome = played.step(hermes((expected.name, expected.arguments)))
+    assert "there is no tool" in outcome.observation.messages[0].content
+    assert not info(played.step(talk("Done."))).success
 
 
 def weather_state() -> dict[str, Any]:

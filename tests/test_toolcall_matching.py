@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
+from rolloutgym.server.environments.toolcall.bfcl import accepts
 from rolloutgym.server.environments.toolcall.items import ArgumentRule, ExpectedCall
 from rolloutgym.server.environments.toolcall.matching import (
     MAX_RULE_CHARS,
@@ -154,6 +155,37 @@ def test_text_similarity_against_the_textbook(a: str, b: str) -> None:
             table[i + 1][j + 1] = table[i][j] + 1 if x == y else max(table[i][j + 1], table[i + 1][j])
     expected = 2 * table[-1][-1] / (len(a) + len(b)) if a or b else 1.0
     assert text_similarity(a, b) == pytest.approx(expected)
+
+
+WILD = st.recursive(
+    st.none() | st.booleans() | st.sampled_from([10**400, -(10**400), 1e308, 0.1, 1]) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
+    max_leaves=4,
+)
+RULES = [
+    ArgumentRule(kind="exact"),
+    ArgumentRule(kind="any_of", values=(1, "a", [None])),
+    ArgumentRule(kind="regex", pattern="a*"),
+    ArgumentRule(kind="number", tolerance=0.5),
+    ArgumentRule(kind="similarity", threshold=0.5),
+    ArgumentRule(kind="unordered"),
+    ArgumentRule(kind="ignore"),
+]
+TYPES = [
+    {},
+    *({"type": name} for name in ("string", "integer", "number", "boolean", "object")),
+    {"type": "array", "items": {}},
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(WILD, WILD, st.sampled_from(["exact", "nfc", "casefold", "bfcl"]))
+def test_nothing_that_a_model_can_write_makes_matching_raise(a: Any, b: Any, strings: Any) -> None:
+    for rule in RULES:
+        assert satisfies(a, b, rule, strings) in (True, False)
+    for schema in TYPES:
+        expected = ExpectedCall(name="f", arguments={}, possible={"a": (b,)})
+        assert accepts(Call("f", {"a": a}), expected, {"properties": {"a": schema}}) in (True, False)
 
 
 # ---- one call -------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ the schema declares another is taken for a variable and compared as it is. One t
 assigned as a whole, where the checker takes the first that fits.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ _TYPES: dict[str, type] = {
     "dict": dict,
     "any": str,
 }
+_GREATEST_DOUBLE = int(sys.float_info.max)
 OMITTED = ""
 """Among acceptable values: the argument may be left out."""
 
@@ -72,6 +74,8 @@ def _accepts_value(value: JsonValue, possible: Possible, declared: Mapping[str, 
     wanted = _type(declared)
     inner = _type(_mapping(declared.get("items"))) if wanted is list else None
     if wanted is float and type(value) is int:
+        if abs(value) > _GREATEST_DOUBLE:
+            return False
         value = float(value)
     verdict = _check_type(value, possible, wanted, inner)
     if not verdict.valid:

@@ -4,6 +4,7 @@ A matched episode holds each reply against the turn that the data set expects; a
 at the state that they leave.
 """
 
+import asyncio
 import json
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,6 +35,10 @@ from rolloutgym.server.environments.toolcall.rewards import Ending, TurnResult, 
 from rolloutgym.server.errors import InvalidRequest
 
 
+_LONG = 50_000
+"""Characters; a longer reply is read off the event loop."""
+
+
 class ToolCallEpisode(Episode[ToolCallAction]):
     def __init__(self, item: Item, options: ToolCallOptions) -> None:
         self.item = item
@@ -60,7 +65,9 @@ class ToolCallEpisode(Episode[ToolCallAction]):
         )
 
     async def step(self, action: ToolCallAction) -> Outcome:
-        if action.text is not None:
+        if action.text is not None and len(action.text) > _LONG:
+            reply = await asyncio.to_thread(parse, action.text, self.schemas, self.parsing)
+        elif action.text is not None:
             reply = parse(action.text, self.schemas, self.parsing)
         else:
             reply = parse_structured(action.tool_calls or (), action.content or "", self.parsing)

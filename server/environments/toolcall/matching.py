@@ -137,21 +137,31 @@ def satisfies(given: JsonValue, expected: JsonValue, rule: ArgumentRule, strings
         case "unordered":
             return equal_unordered(given, expected, strings)
         case "number":
-            return _is_number(given) and _is_number(expected) and abs(given - expected) <= rule.tolerance  # type: ignore[operator]
+            return _within(given, expected, rule.tolerance)
         case "regex":
             return isinstance(given, str) and len(given) <= MAX_RULE_CHARS and bool(re.fullmatch(rule.pattern, given))
         case "similarity":
-            return (
-                isinstance(given, str)
-                and isinstance(expected, str)
-                and text_similarity(normalize(given, strings), normalize(expected, strings)) >= rule.threshold
-            )
+            return isinstance(given, str) and isinstance(expected, str) and _alike(given, expected, rule, strings)
         case _:
             return equal(given, expected, strings)
 
 
-def _is_number(value: JsonValue) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _within(given: JsonValue, expected: JsonValue, tolerance: float) -> bool:
+    if isinstance(given, bool) or isinstance(expected, bool):
+        return False
+    if not isinstance(given, int | float) or not isinstance(expected, int | float):
+        return False
+    try:
+        return abs(given - expected) <= tolerance
+    except OverflowError:  # an integer beyond every double is near none
+        return False
+
+
+def _alike(given: str, expected: str, rule: ArgumentRule, strings: Strings) -> bool:
+    a, b = normalize(given, strings), normalize(expected, strings)
+    if 2 * min(len(a), len(b)) < rule.threshold * (len(a) + len(b)):
+        return False  # the lengths alone rule it out
+    return text_similarity(a, b) >= rule.threshold
 
 
 def text_similarity(a: str, b: str) -> float:
