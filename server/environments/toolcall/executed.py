@@ -52,8 +52,6 @@ class ExecutedEpisode(ToolCallEpisode):
                 text = responses.error_text("not run: the reply breaks the rules for its form")
             elif call.name not in self.schemas:  # the back end may have tools that are kept from the model
                 text = responses.error_text("there is no tool of this name")
-            elif call.name not in self.schemas:  # the back end may know tools that the item does not show
-                text = responses.error_text("there is no tool of this name")
             else:
                 text = backends.answer_text(self._backend.call(call.name, call.arguments))
                 self._shown.append(text)
