@@ -34,7 +34,6 @@ from rolloutgym.server.environments.toolcall.plan import plan
 from rolloutgym.server.environments.toolcall.rewards import Ending, TurnResult, episode_components
 from rolloutgym.server.errors import InvalidRequest
 
-
 _LONG = 50_000
 """Characters; a longer reply is read off the event loop."""
 
