@@ -90,7 +90,7 @@ class Settings(BaseSettings):
 
     # -- toolcall
     toolcall_data: Path | None = None
-    """A JSONL file or folder of dialogues; null serves the shipped tasks."""
+    """A JSONL file or folder of dialogues, or `bfcl`, or `bfcl:` and categories; null serves the shipped tasks."""
     toolcall_skip: Path | None = None
     """A text file of tasks to leave out, one a line: task ids or first user messages."""
 
