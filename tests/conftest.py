@@ -266,7 +266,12 @@ _SERVE = ("-m", "rolloutgym.cli", "serve", "--port", "0")
 def serve_noop() -> None:
     """What a process of `noop_process` runs."""
     settings = Settings(port=0, log_level="error")
-    environment = NoopEnvironment(faults={"block": lambda: time.sleep(600) or 0.0})
+
+    def block() -> float:
+        time.sleep(600)
+        return 0.0
+
+    environment = NoopEnvironment(faults={"block": block})
     serve(create_app(settings, {"noop": environment}), settings, lambda url: print(f"listening on {url}", flush=True))  # noqa: T201
 
 

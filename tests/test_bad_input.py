@@ -45,6 +45,10 @@ def begin(http: httpx2.Client, episode_id: str = "e") -> None:
     http.post("/noop/step", json={"episode_id": episode_id, "action": {"add": 1}}).raise_for_status()
 
 
+def stumble() -> Any:
+    raise KeyError("/home/secret")
+
+
 def check_error(response: httpx2.Response, status: int, code: str) -> Any:
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/json"
@@ -184,7 +188,7 @@ def test_a_step_after_the_end_and_one_with_the_wrong_number(http: httpx2.Client)
 
 
 def test_a_defect_of_the_environment_says_nothing_of_itself(http: httpx2.Client, noop: Any) -> None:
-    noop.faults["bug"] = lambda: {}["/home/secret"]
+    noop.faults["bug"] = stumble
     begin(http)
     error = check_error(http.post("/noop/step", json={"episode_id": "e", "action": {"fault": "bug"}}), 500, "internal")
     assert (error.boundary, error.retryable, error.episode_id) == ("service", False, "e")
@@ -194,7 +198,7 @@ def test_a_defect_of_the_environment_says_nothing_of_itself(http: httpx2.Client,
 def test_a_defect_of_the_service_says_nothing_of_itself(
     http: httpx2.Client, noop: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(type(noop.tasks), "splits", lambda _: {}["/home/secret"])
+    monkeypatch.setattr(type(noop.tasks), "splits", lambda _: stumble())
     for path in ("/noop/splits", "/splits"):
         caplog.clear()
         check_error(http.get(path), 500, "internal")

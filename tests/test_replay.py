@@ -42,7 +42,7 @@ def test_two_processes_give_the_same_episodes(noop_process: Callable[..., Any]) 
         assert json.loads(first[-2])["done"]
 
 
-ACTIONS = {
+ACTIONS: dict[str, list[dict[str, Any]]] = {
     "sql": [
         {"action_type": "SAMPLE", "argument": "nothing"},
         {"text": "QUERY: SELECT name FROM sqlite_master ORDER BY name"},

@@ -114,7 +114,7 @@ def test_websockets_ask_for_key_and_origin_too(start_service: Callable[..., str]
     with connect(address, proxy=None, additional_headers=good | {"Origin": url}) as socket:
         socket.send('{"type":"reset"}')
         assert '"observation"' in str(socket.recv())
-    metrics = httpx2.get(f"{url}/metrics", headers={"authorization": f"Bearer {KEY}".encode()}).text
+    metrics = httpx2.get(f"{url}/metrics", headers={b"authorization": f"Bearer {KEY}".encode()}).text
     assert 'rolloutgym_errors_total{code="unauthorized"} 2.0' in metrics
     assert 'rolloutgym_errors_total{code="forbidden_origin"} 1.0' in metrics
 

@@ -61,7 +61,7 @@ def test_a_wrong_variable_is_refused(monkeypatch: pytest.MonkeyPatch, name: str,
 
 
 def test_the_key_is_not_shown() -> None:
-    assert "hush" not in repr(Settings(api_key="hush"))  # type: ignore[arg-type]
+    assert "hush" not in repr(Settings(api_key="hush"))
 
 
 @pytest.mark.parametrize("module", ["rolloutgym.server.app", "rolloutgym.cli"])

@@ -75,7 +75,7 @@ def schemas_of(environment: AnyEnvironment) -> dict[str, Any]:
 def add_service_routes(app: FastAPI, service: Service, known: Mapping[str, AnyEnvironment]) -> None:
     """Of the service, as far as it is about the `known` environments."""
     registry = CollectorRegistry()
-    registry.register(service.metrics)  # type: ignore[arg-type]
+    registry.register(service.metrics)
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
 
