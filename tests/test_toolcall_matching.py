@@ -253,6 +253,28 @@ def test_defaults_may_count_as_left_out() -> None:
     assert not compared({"a": 1, "b": True}, expect(a=1, b=5), defaults_equal=True).matched
 
 
+@pytest.mark.parametrize(
+    ("given_value", "right"),
+    [
+        ({"size": "large", "milk": "oat"}, True),
+        ({"size": "large"}, True),
+        ({"size": "L"}, True),
+        ({"milk": "oat"}, False),
+        ({"size": "large", "sugar": 1}, False),
+        ({"size": "large", "milk": ""}, False),
+        ({"size": ["large", "L"]}, False),  # the alternatives are no value themselves
+        ("large", False),
+    ],
+)
+def test_alternatives_inside_objects(given_value: Any, right: bool) -> None:
+    order = {"size": ["large", "L"], "milk": ["", "oat"]}
+    one = expect(x={"size": "large"}, possible={"x": [order]})
+    several = expect(x=[{"size": "large"}, {"size": "large"}], possible={"x": [[order, order]]})
+    assert compared({"x": given_value}, one)[1] == right
+    assert compared({"x": [{"size": "L"}, given_value]}, several)[1] == right
+    assert not compared({"x": [given_value]}, several)[1]
+
+
 def test_possible_values_are_right_and_optional_arguments_may_be_left_out() -> None:
     expected = expect(a="NYC", possible={"a": ["NYC", "New York"], "b": ["", 5], "c": [{"k": [1]}]})
     assert compared({"a": "New York"}, expected).matched

@@ -251,7 +251,25 @@ def _is_possible(given: JsonValue, expected: ExpectedCall, key: str, strings: St
     """Whether the data set names this value as another right one."""
     if not expected.possible or key not in expected.possible:
         return False
-    return any(value != "" and equal(given, value, strings) for value in expected.possible[key])
+    return any(value != "" and _is_among(given, value, strings) for value in expected.possible[key])
+
+
+def _is_among(given: JsonValue, value: JsonValue, strings: Strings) -> bool:
+    """Whether `given` is an acceptable value of BFCL's. In one that is an object, or an array of objects, each member
+    is a list of acceptable values of its own, with an empty text where the member may be left out."""
+    if isinstance(value, dict):
+        if not isinstance(given, dict) or not given.keys() <= value.keys():
+            return False
+        options = {key: member if isinstance(member, list) else [member] for key, member in value.items()}
+        return all(
+            any(option != "" and _is_among(given[key], option, strings) for option in members)
+            if key in given
+            else "" in members
+            for key, members in options.items()
+        )
+    if isinstance(value, list) and isinstance(given, list) and any(isinstance(item, dict) for item in value):
+        return len(given) == len(value) and all(map(_is_among, given, value, [strings] * len(given)))
+    return equal(given, value, strings)
 
 
 def _may_be_left_out(expected: ExpectedCall, key: str) -> bool:
