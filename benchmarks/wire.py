@@ -3,8 +3,8 @@
     python benchmarks/wire.py [--seconds 2] [--repeats 5]
 
 Service and echo run side by side, each in a process of its own under the same uvicorn settings, and are measured in
-turn, so that whatever else the machine does falls on both. The environment does next to nothing; a client that hardly
-costs anything itself sends one short action after another, on 1 and on 64 sessions. CPU time is the server process's.
+turn, so that whatever else the machine does falls on both. The environment does nothing; a client that hardly costs
+anything itself sends one short action after another, on 1 and on 64 sessions. CPU time is the server process's own.
 """
 
 import argparse
@@ -39,7 +39,7 @@ from rolloutgym.server.environments.tasks import TaskSet
 from rolloutgym.server.serving import server_of, uvicorn_config
 from rolloutgym.server.settings import Settings
 
-# ---- an environment that does next to nothing -----------------------------------------------------------------------
+# ---- an environment that does nothing -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -54,19 +54,19 @@ class EchoTask:
         return self.id.encode()
 
 
-class EchoEpisode(Episode[Action]):
-    def __init__(self) -> None:
-        self._turn = 0
+# Made once, since it is the wire that is measured: read and check the action, record it, write and record the answer.
+ALWAYS = Outcome(Observation(messages=(Message(role="user", content="Go on."),), info=Info(turn=1)), 0.5)
 
+
+class EchoEpisode(Episode[Action]):
     async def reset(self) -> Observation:
-        return Observation(messages=(Message(role="user", content="Say something."),))
+        return ALWAYS.observation
 
     async def step(self, action: Action) -> Outcome:
-        self._turn += 1
-        return Outcome(Observation(info=Info(turn=self._turn)), 0.5)
+        return ALWAYS
 
     async def truncate(self, reason: StopReason) -> Outcome:
-        return Outcome(Observation(info=Info(turn=self._turn, truncated=True, stop_reason=reason)), 0.0)
+        return ALWAYS
 
     def state(self) -> Mapping[str, JsonValue]:
         return {}
@@ -82,7 +82,7 @@ class EchoEnvironment(Environment[EchoTask, Options, Action, Observation]):
     name: ClassVar[str] = "echo"
     version: ClassVar[str] = "1"
     prompt_version: ClassVar[str] = "1"
-    description: ClassVar[str] = "Says what it hears"
+    description: ClassVar[str] = "Says always the same"
     action_type = Action
     observation_type = Observation
     options_type = Options

@@ -48,7 +48,10 @@ def create_app(settings: Settings, environments: Mapping[str, AnyEnvironment] | 
     for name, environment in service.environments.items():
         sub = json_app(title=f"RolloutGym: {name}", version=API_VERSION)
         _add_routes(sub, service, environment, {name: environment})
+        # Not the sub-application's: each message would have to pass through both.
+        add_websocket_route(app, f"/{name}/ws", service, environment)
         app.mount(f"/{name}", sub)
+    add_websocket_route(app, "/ws", service, service.default)
     _add_routes(app, service, service.default, service.environments)
     app.include_router(web.router)
     app.add_middleware(UnexpectedFaults, metrics=service.metrics)
@@ -68,7 +71,6 @@ def _add_routes(
     app.state.max_body_bytes = service.settings.max_body_bytes
     add_error_handlers(app, service.metrics)
     add_episode_routes(app, service, environment)
-    add_websocket_route(app, service, environment)
     add_mcp_routes(app, service, environment)
     add_task_routes(app, environment)
     add_environment_routes(app, environment)

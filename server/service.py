@@ -51,7 +51,9 @@ class Service:
         self.started = True
 
     async def drain(self) -> None:
-        await self.sessions.drain(self.settings.drain_s)
+        """Refuse new requests and wait for those in flight, once."""
+        if not self.sessions.draining:
+            await self.sessions.drain(self.settings.drain_s)
 
     async def stop(self) -> None:
         self.started = False

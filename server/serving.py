@@ -22,7 +22,7 @@ from rolloutgym.server.settings import Settings
 _PING_INTERVAL_S = 20.0
 _CLOSE_S = 1
 """What connections have to close, once requests have drained, seconds."""
-_LAST_RESORT_S = 4.0
+_LAST_RESORT_S = 4.5
 """How long after draining the process is ended from a thread, if the event loop does not come to it."""
 
 

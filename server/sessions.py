@@ -88,7 +88,8 @@ class Sessions:
         self._codecs = {environment.name: Codec(environment) for environment in environments}
         self._store = store
         self._metrics = metrics
-        self._sessions: dict[Key, Session] = {}
+        # By `Key`; a plain pair, which is quicker to make, finds it too.
+        self._sessions: dict[tuple[str, str], Session] = {}
         self._finished: dict[Key, None] = {}
         """Ended episodes, the longest ended first."""
         self._closing: set[asyncio.Task[None]] = set()
@@ -382,12 +383,11 @@ class Sessions:
         return _Hold(self, self._session(environment, episode_id))
 
     def _session(self, environment: AnyEnvironment, episode_id: str) -> Session:
-        key = Key(environment.name, episode_id)
-        session = self._sessions.get(key)
+        name = environment.name
+        session = self._sessions.get((name, episode_id))
         if session is None:
-            session = Session(
-                key, environment, self._codecs[key.environment], self._metrics.environments[key.environment]
-            )
+            key = Key(name, episode_id)
+            session = Session(key, environment, self._codecs[name], self._metrics.environments[name])
             self._sessions[key] = session
         return session
 
@@ -441,7 +441,7 @@ class _Hold:
         if session.record is None:
             sessions._tidy(session)
         sessions._users -= 1
-        if not sessions._users:
+        if sessions.draining and not sessions._users:
             sessions._unused.set()
 
 

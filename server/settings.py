@@ -97,6 +97,10 @@ class Settings(BaseSettings):
     # -- code
     code_data: str | None = None
     """A JSONL file of problems, or `reasoning-gym:NAME,NAME`; null serves the shipped tasks."""
+    sandbox_backend: Literal["process", "docker"] = "process"
+    """What runs the model's code: confined processes, or a container for each interpreter."""
+    sandbox_image: str = "python:3.11-slim"
+    """Image of the docker backend's containers: a Python with the packages that the code may use."""
     sandbox_python: Path | None = None
     """Interpreter for the model's code; null uses the service's own, cut down."""
     sandbox_level: Literal["sealed", "landlock", "namespaces"] = "sealed"

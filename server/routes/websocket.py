@@ -69,6 +69,8 @@ class CloseMessage(TypedDict):
     type: Literal["close"]
 
 
+_OBSERVATION = b'{"type":"observation","data":'
+
 # What stock clients are told, by our code; every other fault is an EXECUTION_ERROR to them.
 _OPENENV_CODES: Mapping[ErrorCode, str] = {
     ErrorCode.INVALID_JSON: "INVALID_JSON",
@@ -81,10 +83,10 @@ _OPENENV_CODES: Mapping[ErrorCode, str] = {
 }
 
 
-def add_websocket_route(app: FastAPI, service: Service, environment: AnyEnvironment) -> None:
+def add_websocket_route(app: FastAPI, path: str, service: Service, environment: AnyEnvironment) -> None:
     messages = messages_of(environment)
 
-    @app.websocket("/ws")
+    @app.websocket(path)
     async def play(socket: WebSocket, episode_id: str | None = None, session_id: str | None = None) -> None:
         """`episode_id` resumes an episode; `session_id` plays one that was begun over MCP, and leaves it there."""
         await socket.accept()
@@ -159,7 +161,14 @@ class Connection:
             kind = message["type"]
             match kind:
                 case "step":
-                    return await self._step(message)
+                    answer = await self._sessions.step(
+                        self._environment,
+                        self._playing(),
+                        message["data"],
+                        step=message.get("step"),
+                        timeout_s=message.get("timeout_s"),
+                    )
+                    return _OBSERVATION + answer + b"}"
                 case "reset":
                     return await self._reset(message.get("data") or ResetRequest())
                 case "truncate":
@@ -187,20 +196,10 @@ class Connection:
             raise EpisodeNotReset("this connection plays no episode yet: reset first, or resume one by its id")
         return self._episode_id
 
-    async def _step(self, message: StepMessage[Any]) -> bytes:
-        answer = await self._sessions.step(
-            self._environment,
-            self._playing(),
-            message["data"],
-            step=message.get("step"),
-            timeout_s=message.get("timeout_s"),
-        )
-        return b'{"type":"observation","data":' + answer + b"}"
-
     async def _truncate(self, message: TruncateMessage) -> bytes:
         reason = message["data"]["reason"]
         answer = await self._sessions.truncate(self._environment, self._playing(), reason, step=message.get("step"))
-        return b'{"type":"observation","data":' + answer + b"}"
+        return _OBSERVATION + answer + b"}"
 
     async def _reset(self, request: ResetRequest) -> bytes:
         current = self._episode_id
@@ -212,7 +211,7 @@ class Connection:
         if record.key.episode_id != current:
             await self._detach(0.0)
             await self._attach(record.key.episode_id)
-        return b'{"type":"observation","data":' + record.first + b"}"
+        return _OBSERVATION + record.first + b"}"
 
     async def _mcp(self, request: dict[str, JsonValue]) -> bytes:
         agent = Agent(self._service, self._environment, self._episode_id)
