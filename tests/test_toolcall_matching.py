@@ -171,7 +171,7 @@ RULES = [
     ArgumentRule(kind="unordered"),
     ArgumentRule(kind="ignore"),
 ]
-TYPES = [
+TYPES: list[Any] = [
     {},
     *({"type": name} for name in ("string", "integer", "number", "boolean", "object")),
     {"type": "array", "items": {}},
