@@ -27,7 +27,7 @@ from rolloutgym.server.environments.sql.formatting import (
     suggestion,
     unknown_table,
 )
-from rolloutgym.server.environments.sql.gold import Gold, GoldFailed, compute_gold
+from rolloutgym.server.environments.sql.gold import MAX_BYTES, MAX_CELLS, Gold, GoldFailed, compute_gold
 from rolloutgym.server.environments.sql.perturbation import Copies
 from rolloutgym.server.environments.sql.prompts import Dialect
 from rolloutgym.server.environments.sql.questions import SqlTask
@@ -37,7 +37,6 @@ __all__ = ["Engine", "GoldFailed", "Opened", "Ran", "Shown", "Subject"]
 
 MAX_DATABASES = 64
 MAX_GOLDS = 2_048
-_MAX_CELLS, _MAX_BYTES = 100_000, 4 * 2**20
 _NO_TABLE = re.compile(r"no such table: (?:main\.)?(.+)")
 _NO_COLUMN = re.compile(r"no such column: (?:.*\.)?(.+)")
 
@@ -132,7 +131,7 @@ class Engine:
         max_rows = max(COUNT_CAP, 2 * len(goal.gold.rows))
         try:
             sql = _translated(sql, dialect)
-            result = database.query(sql, max_rows=max_rows, max_cells=_MAX_CELLS, max_bytes=_MAX_BYTES)
+            result = database.query(sql, max_rows=max_rows)
         except QueryFailed as error:
             return Ran(error.message + _hint(error.message, database, known), failed=True, seen=(), potential=0.0)
         return Ran(show_result(result, caps), failed=False, seen=_seen(result), potential=goal.potential(result))
@@ -157,7 +156,7 @@ class Engine:
         goal = self._goal(subject)
         try:
             result = self._database(subject.database).query(
-                sql, max_rows=len(goal.gold.rows) + 1, max_cells=2 * _MAX_CELLS, max_bytes=2 * _MAX_BYTES
+                sql, max_rows=len(goal.gold.rows) + 1, max_cells=MAX_CELLS, max_bytes=MAX_BYTES
             )
         except QueryFailed:
             return False

@@ -34,6 +34,7 @@ _ANSWERED = "The answer was recorded."
 _OUT_OF_STEPS = "No steps are left: the episode ended without an answer."
 _NOT_RUN = "Not run: only one call a step is."
 
+_MAY_QUOTE = re.compile(r"['\"`\[]|--|/\*")
 _QUOTED_OR_COMMENT = re.compile(
     # The closing quotes are optional, so that one that is missing is looked for only once.
     r"""('[^']*'?|"[^"]*"?|`[^`]*`?|\[[^\]]*\]?)|--[^\n]*|/\*(?:[^*]|\*(?!/))*+(?:\*/)?"""
@@ -245,6 +246,8 @@ def _reply(action: SqlAction, command: Command | Invalid, text: str) -> tuple[Me
 
 def _normalised(sql: str) -> str:
     """SQL without what makes no difference: case outside quotes, comments, white space, a last semicolon."""
+    if not _MAY_QUOTE.search(sql):
+        return " ".join(sql.lower().split()).strip(" ;")
     parts = _QUOTED_OR_COMMENT.split(sql)
     parts[::2] = [" ".join(part.lower().split()) for part in parts[::2]]
     return " ".join([part for part in parts if part]).strip(" ;")

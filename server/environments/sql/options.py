@@ -15,8 +15,9 @@ class SqlOptions(Options):
     budget: int = Field(default=15, ge=1, le=200)
     """Steps in all; the answer is one of them, and so is an action that cannot be understood."""
     reward: Preset = "shaped"
-    """`shaped`: the answer, small costs, and potential-based shaping. `sparse`: 1 for a right answer, else 0.
-    `sqlenv`: execution, new information, progress and answer in layers, as SQLEnv has them."""
+    """`shaped`: the answer, small costs, and potential-based shaping, which credits single steps and sums to zero over
+    an episode (a trainer of whole returns finds how near it came in `info.progress`). `sparse`: 1 for a right answer,
+    else 0. `sqlenv`: execution, new information, progress and answer in layers, as SQLEnv has them."""
     action_format: ActionFormat = "text"
     """What the system prompt teaches: actions as text, or as tool calls. Both are always understood."""
     answer: AnswerMode = "value"
