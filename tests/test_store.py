@@ -1,0 +1,60 @@
+"""Records in memory: places, and steps that happen in the store and the record together."""
+
+import pytest
+
+from rolloutgym.server.errors import CapacityReached
+from rolloutgym.server.store import Key, MemoryStore, Record, Taken
+
+pytestmark = pytest.mark.anyio
+
+A, B, C = (Key("sql", name) for name in "abc")
+
+
+def record(key: Key) -> Record:
+    return Record(key, "task", 1, b"{}", b"first")
+
+
+async def test_a_record_grows_by_what_was_taken() -> None:
+    store = MemoryStore()
+    await store.reserve(A, 1)
+    one = record(A)
+    await store.save(one)
+    await store.append(one, Taken(b"{}", b"answer", 0.5, False))
+    assert await store.acquire(A) is one
+    assert (one.step_count, one.rewards, one.answers, one.done) == (1, [0.5], [b"answer"], False)
+    await store.append(one, Taken("max_tokens", b"end", 1.0, True, {"x": 1}))
+    assert (one.step_count, one.done, one.state) == (2, True, {"x": 1})
+
+
+async def test_places_are_taken_kept_handed_on_and_given_back() -> None:
+    store = MemoryStore()
+    await store.reserve(A, 1)
+    await store.reserve(A, 1)
+    with pytest.raises(CapacityReached) as caught:
+        await store.reserve(B, 1)
+    assert caught.value.capacity == 1
+    await store.reserve(B, 1, instead_of=A)
+    with pytest.raises(CapacityReached):
+        await store.reserve(C, 2, instead_of=Key("code", "a"))
+    await store.delete(A)
+    await store.reserve(C, 2)
+    assert await store.count() == 2
+    await store.unreserve(C)
+    assert await store.count() == 1
+    last = record(B)
+    await store.save(last)
+    await store.append(last, Taken(b"{}", b"", 0.0, True))
+    assert await store.count() == 0
+
+
+async def test_what_is_deleted_or_expired_is_gone() -> None:
+    store = MemoryStore()
+    for key in (A, B):
+        await store.reserve(key, 2)
+        await store.save(record(key))
+    assert await store.delete(A)
+    assert not await store.delete(A)
+    await store.expire(B)
+    assert await store.acquire(A) is None
+    assert await store.acquire(B) is None
+    assert await store.count() == 0
