@@ -134,7 +134,7 @@ def measure_turns(turns: int) -> Table:
     with service() as url:
         for transport in ("rest", "websocket"):
             times: dict[str, list[float]] = {"GET /health": [], f"{transport}: reset": [], f"{transport}: step": []}
-            with Client(url, transport=transport) as client:  # type: ignore[arg-type]
+            with Client(url, transport=transport) as client:
                 for item in played:
                     _timed(client.health, times["GET /health"])
                     began = perf_counter()
