@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, Literal, assert_type, cast
 
@@ -373,10 +373,8 @@ class BadWire:
     def cut(self) -> None:
         """Break every connection now."""
         for end in self._open:
-            try:
+            with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                continue
 
     def _accept(self) -> None:
         while True:
@@ -392,24 +390,17 @@ class BadWire:
             thread.start()
 
     def _forward(self, near: socket.socket, far: socket.socket) -> None:
-        with near, far:
-            asked = False
-            while True:
-                ready = select.select([near, far], [], [], self.idle_s)[0]
-                if not ready:
-                    return
+        asked = False
+        with near, far, suppress(OSError):
+            while ready := select.select([near, far], [], [], self.idle_s)[0]:
                 for end in ready:
-                    try:
-                        data = end.recv(65536)
-                    except ConnectionError:
+                    data = end.recv(65536)
+                    if end is far and asked and self.lose_answers > 0:
+                        self.lose_answers -= 1
                         return
                     if not data:
                         return
-                    if end is near:
-                        asked = True
-                    elif asked and self.lose_answers > 0:
-                        self.lose_answers -= 1
-                        return
+                    asked = asked or end is near
                     (far if end is near else near).sendall(data)
 
 
@@ -475,6 +466,24 @@ def test_a_service_that_cannot_be_reached_is_a_failed_connection(connect: Connec
     assert (episode.total_reward, episode.step_count) == (0.0, 0)
     wire.lose_answers = 0
     assert episode.step({"add": 1.0}).step_count == 1
+
+
+def test_a_farewell_that_fails_costs_no_episode(connect: Connect, wire: BadWire) -> None:
+    handle = connect(wire.url, retries=0).environment("noop")
+    with handle.reset() as episode:
+        episode.step({"add": 1.0, "finish": True})
+        wire.lose_answers = 1000
+    assert episode.total_reward == 1.0
+
+
+def test_a_farewell_that_fails_hides_no_error(connect: Connect, wire: BadWire) -> None:
+    def play() -> None:
+        with connect(wire.url, retries=0).environment("noop").reset():
+            wire.lose_answers = 1000
+            raise KeyError("the caller's own")
+
+    with pytest.raises(KeyError, match="the caller's own"):
+        play()
 
 
 def test_a_slow_step_outlives_the_clients_patience(connect: Connect, url: str, noop: Any) -> None:
