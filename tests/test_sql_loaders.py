@@ -115,7 +115,7 @@ GOOD = {"id": "a", "database": "own.db", "question": "?", "gold_sql": "SELECT 1"
         ([{**GOOD, "database": "none.db"}], "q.jsonl, line 1: there is no database none.db"),
         ([{**GOOD, "database": "", "db_id": "x"}], "q.jsonl, line 1: there is no database database/x/x.sqlite"),
         ([{**GOOD, "database": ""}], "q.jsonl, line 1: neither db_id nor database"),
-        ([{**GOOD, "database": "q.jsonl"}], "q.jsonl is not an SQLite database"),
+        ([{**GOOD, "database": "q.jsonl"}], "q.jsonl: the database cannot be read: file is not a database"),
         ([], "there are no questions"),
     ],
 )

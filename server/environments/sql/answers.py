@@ -2,7 +2,8 @@
 
 A text is read in every form that it can have (one value, JSON, `a | b` lines, CSV), and is right if one of the readings
 is an accepted result. That is safe because a reading is compared cell by cell: a comma or a bar inside a cell can only
-make some readings wrong. Nothing is ever evaluated. All functions are pure."""
+make some readings wrong. Nothing is ever evaluated. All functions are pure.
+"""
 
 import csv
 import io

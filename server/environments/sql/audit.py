@@ -2,7 +2,8 @@
 
 Published sets hold a good share of golds that fail, return nothing, cut through a tie or depend on the order of rows.
 Grading accepts every answer that such a gold allows (see `gold`); the audit tells of them, and its block list keeps
-those out that a trainer does not want."""
+those out that a trainer does not want.
+"""
 
 import json
 from collections import Counter

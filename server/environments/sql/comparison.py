@@ -61,7 +61,8 @@ def cells_equal(given: Cell, expected: Cell, *, fold_case: bool = False) -> bool
 
     Integers are equal exactly; reals within `REAL_TOLERANCE`, or rounded correctly to the digits shown, of which there
     must be `MIN_DECIMALS` decimals and `MIN_DIGITS` significant ones: for 3.14159, 3.14 and 3.142 are right, 3.1, 3 and
-    3.15 are not. Text is equal in Unicode's NFC form without outer blanks. NULL equals only NULL."""
+    3.15 are not. Text is equal in Unicode's NFC form without outer blanks. NULL equals only NULL.
+    """
     if expected is None:
         return given is None or _is_null(given)
     if isinstance(expected, str):

@@ -1,7 +1,8 @@
 """SQL that an agent writes in another dialect, translated to SQLite before it runs.
 
 sqlglot does the translation; what its SQLite writer passes on unchanged although SQLite lacks it (parts of dates, LEFT,
-CONCAT …) is rewritten here. What cannot be translated is the model's mistake, told in words for the model."""
+CONCAT …) is rewritten here. What cannot be translated is the model's mistake, told in words for the model.
+"""
 
 import re
 from collections.abc import Callable

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from rolloutgym.server.environments.sql.database import Database, DatabaseBroken
 from rolloutgym.server.environments.sql.questions import SqlTask, Tags
 
 SHIPPED = Path(__file__).parent / "data"
@@ -19,7 +20,6 @@ SHIPPED = Path(__file__).parent / "data"
 _FOLDER_FILES = ("train_spider.json", "train_others.json", "train.json", "dev.json", "test.json")
 _DATABASE_FOLDERS = ("database", "databases", "train_databases", "dev_databases", "test_databases", "test_database")
 _SPLITS = {"dev": "validation", "val": "validation", "eval": "validation", "valid": "validation"}
-_SQLITE_MAGIC = b"SQLite format 3\0"
 
 
 class DataError(ValueError):
@@ -150,9 +150,10 @@ def _find_database(place: _Place, record: _Record, root: Path) -> Path:
     if found is None:
         where = record.database or f"{_DATABASE_FOLDERS[0]}/{record.db_id}/{record.db_id}.sqlite"
         raise DataError(f"{place}: there is no database {where} in {root}")
-    with found.open("rb") as file_:
-        if file_.read(len(_SQLITE_MAGIC)) != _SQLITE_MAGIC:
-            raise DataError(f"{place}: {found} is not an SQLite database")
+    try:
+        Database(found).close()
+    except DatabaseBroken as error:
+        raise DataError(f"{place}: {found}: {error}") from None
     return found
 
 

@@ -151,7 +151,8 @@ def in_splits(tasks: Sequence[SqlTask], by: SplitBy) -> list[SqlTask]:
 
     `official` keeps the data's own splits. `database` keeps each database, and databases with the same tables' sizes
     (the same data under other names), in one split. `hash` goes by the task's id alone, so a task never changes its
-    split when others come or go."""
+    split when others come or go.
+    """
     if by == "official":
         return list(tasks)
     if by == "hash":

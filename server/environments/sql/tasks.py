@@ -33,7 +33,8 @@ def load_tasks(
     `DataError`.
 
     Tasks whose gold has no rows are left out unless `empty_golds`. Where the data does not say how many rows a gold
-    has, and no block list (see `audit`) does, the golds are run here, once, and failing ones are left out."""
+    has, and no block list (see `audit`) does, the golds are run here, once, and failing ones are left out.
+    """
     tasks = read_tasks(path)
     if block_list is not None:
         kept_out = _read_block_list(block_list, tasks, empty_golds=empty_golds)

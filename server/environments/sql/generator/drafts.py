@@ -1,7 +1,8 @@
 """What templates are made of: conditions and links that exist as words, as SQL and as Python alike.
 
 A template draws its parts from these and gives a draft: a question, its SQL, and the rows that Python finds without
-SQL. It gives nothing where the data leaves the question open (a tie, no match, a rounding on the edge)."""
+SQL. It gives nothing where the data leaves the question open (a tie, no match, a rounding on the edge).
+"""
 
 import random
 from collections.abc import Callable, Iterable, Sequence
