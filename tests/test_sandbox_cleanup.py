@@ -14,6 +14,7 @@ import pytest
 
 from rolloutgym.server.sandbox import scratch
 from rolloutgym.server.sandbox.client import Limits, Sandbox, SandboxConfig
+from rolloutgym.server.sandbox.processes import ProcessBackend
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the process sandbox is Linux's")
 
@@ -51,6 +52,9 @@ async def _many(runs: int, base: Path) -> None:
     before = _descriptors()
     sandbox = Sandbox(SandboxConfig(scratch=base, running=16))
     await sandbox.start()
+    backend = sandbox._backend
+    assert isinstance(backend, ProcessBackend)
+    assert backend.root is not None
     try:
         calm = _descriptors()
         pending = iter(range(runs))
@@ -66,12 +70,12 @@ async def _many(runs: int, base: Path) -> None:
                     await sandbox.run(code)
 
         await asyncio.gather(*(worker() for _ in range(16)))
-        await _until(lambda: not sandbox._children and not sandbox._tasks)
-        assert [name for name in os.listdir(sandbox._root.path) if name.isdigit()] == []
+        await _until(lambda: not backend.children and not backend.cleaning)
+        assert [name for name in os.listdir(backend.root.path) if name.isdigit()] == []
         assert _descriptors() == calm
         assert sandbox.report.restarts == 0
-        assert sandbox._slots <= 64
-        assert sorted(sandbox._free_slots) == list(range(sandbox._slots))
+        assert backend.slots <= 64
+        assert sorted(backend.free_slots) == list(range(backend.slots))
         zygotes = _children(os.getpid())
         assert len(zygotes) == 1
         assert all(len(_children(pid)) <= 1 for pid in zygotes)
@@ -256,6 +260,8 @@ def test_evicted_and_broken_sessions_free_their_slots(tmp_path: Path) -> None:
     async def main() -> None:
         sandbox = Sandbox(SandboxConfig(scratch=tmp_path, sessions=2))
         await sandbox.start()
+        backend = sandbox._backend
+        assert isinstance(backend, ProcessBackend)
         try:
             for _ in range(6):
                 session = await sandbox.open_session()
@@ -264,9 +270,9 @@ def test_evicted_and_broken_sessions_free_their_slots(tmp_path: Path) -> None:
             await asyncio.sleep(0.1)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            await _until(lambda: len(sandbox._children) == 1)
-            assert len(sandbox._children) == 1
-            assert sandbox._slots <= 4
+            await _until(lambda: len(backend.children) == 1)
+            assert len(backend.children) == 1
+            assert backend.slots <= 4
         finally:
             await sandbox.stop()
 

@@ -72,7 +72,7 @@ def test_refuses_to_start(config: SandboxConfig, reason: str) -> None:
 
 
 def test_refuses_other_platforms(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rolloutgym.server.sandbox.client.sys.platform", "darwin")
+    monkeypatch.setattr("rolloutgym.server.sandbox.processes.sys.platform", "darwin")
     with pytest.raises(SandboxUnavailable, match="darwin"):
         asyncio.run(Sandbox(SandboxConfig()).start())
 

@@ -36,7 +36,7 @@ class Open:
 
 
 def test_running_nothing_is_no_pass() -> None:
-    outcome = asyncio.run(selftest.run(Idle(), in_own_tree=False))
+    outcome = asyncio.run(selftest.run(Idle(), attacks=selftest.ATTACKS))
     assert outcome.failed == ("run plain code",)
     assert len(outcome.passed) >= 12
 
@@ -44,7 +44,7 @@ def test_running_nothing_is_no_pass() -> None:
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_open_executor_fails() -> None:
     before = set(os.listdir("/proc/self/fd"))
-    outcome = asyncio.run(selftest.run(Open(), in_own_tree=True))
+    outcome = asyncio.run(selftest.run(Open(), attacks=selftest.ATTACKS | selftest.ATTACKS_ON_OWN_TREE))
     for fd in set(os.listdir("/proc/self/fd")) - before:
         with contextlib.suppress(OSError):
             os.close(int(fd))  # memfd and the cut file
@@ -66,7 +66,7 @@ def test_open_executor_fails() -> None:
 
 def test_environment_is_left_clean() -> None:
     before = dict(os.environ)
-    asyncio.run(selftest.run(Idle(), in_own_tree=False))
+    asyncio.run(selftest.run(Idle(), attacks=selftest.ATTACKS))
     assert dict(os.environ) == before
 
 
@@ -75,7 +75,7 @@ def test_sandbox_passes() -> None:
         sandbox = Sandbox(SandboxConfig())
         await sandbox.start()
         try:
-            return (await selftest.run(sandbox, in_own_tree="mnt" in sandbox.report.namespaces)).failed
+            return (await selftest.run(sandbox, attacks=selftest.ATTACKS)).failed
         finally:
             await sandbox.stop()
 

@@ -29,7 +29,8 @@ class Confinement:
     has_scratch: bool
     private_uid: bool
     first_uid: int
-    rlimits: dict[str, int]
+    address_space: int
+    """Bytes that the zygote has mapped."""
     landlock_abi: int
     """0 for none."""
     grants: tuple[landlock.Opened, ...]
@@ -52,10 +53,14 @@ def _arrange_descriptors(null: int, output: int) -> None:
     os.closerange(CHANNEL + 1, MAX_DESCRIPTOR)
 
 
-def _limit(rlimits: dict[str, int], cpu_s: int) -> None:
+def _limit(confinement: Confinement, spawn: dict[str, Any]) -> None:
+    rlimits: dict[str, int] = spawn["rlimits"]
+    rlimits["AS"] += confinement.address_space
+    if not confinement.private_uid:
+        del rlimits["NPROC"]  # would count the server's own threads
     for name, value in rlimits.items():
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
+    resource.setrlimit(resource.RLIMIT_CPU, (spawn["cpu"], spawn["cpu"] + 1))
 
 
 def drop_to(uid: int) -> None:
@@ -100,7 +105,7 @@ def _confine(confinement: Confinement, spawn: dict[str, Any], output: int) -> No
     if confinement.landlock_abi:
         _confine_files(confinement, scratch)
     _arrange_descriptors(confinement.null, output)
-    _limit(confinement.rlimits, spawn["cpu"])
+    _limit(confinement, spawn)
 
 
 def _receive(size: int) -> bytes:

@@ -2,28 +2,23 @@
 that keeps its variables.
 
 Open sessions and running executions are counted apart: a session costs memory, an execution costs CPU, and a session
-that waits for its next step holds no place in the queue. A dead zygote is replaced; what it was running ends in
-`SandboxUnavailable`, which is never a result.
+that waits for its next step holds no place in the queue. A fault of what runs the code ends in `SandboxUnavailable`,
+which is never a result.
 """
 
 import asyncio
-import heapq
-import itertools
 import logging
 import math
-import os
-import subprocess
-import sys
 import time
 from dataclasses import replace
 
 from rolloutgym.server.errors import SandboxUnavailable
-from rolloutgym.server.sandbox import landlock, scratch, selftest
-from rolloutgym.server.sandbox.execution import TICK_S, Child, ChildFailed, Exit
-from rolloutgym.server.sandbox.launch import make_plan, read_layout
-from rolloutgym.server.sandbox.plan import ZygoteReport
+from rolloutgym.server.sandbox import selftest
+from rolloutgym.server.sandbox.backend import Backend, Found
+from rolloutgym.server.sandbox.containers import ContainerBackend
+from rolloutgym.server.sandbox.execution import TICK_S, Child, ChildFailed
 from rolloutgym.server.sandbox.policy import MAX_CODE_BYTES, Level, Limits, RunResult, SandboxConfig, SandboxReport
-from rolloutgym.server.sandbox.supervisor import Supervisor
+from rolloutgym.server.sandbox.processes import ProcessBackend
 
 __all__ = ["Limits", "RunResult", "Sandbox", "SandboxConfig", "SandboxReport", "SandboxSession", "SessionLost"]
 
@@ -81,97 +76,61 @@ class SandboxSession:
 
 
 class Sandbox:
-    """Owns the zygote, the children, the scratch root and the queue. One per server process."""
+    """Owns what runs the code, the queue and the sessions. One per server process."""
 
     def __init__(self, config: SandboxConfig) -> None:
         self.config = config
-        self._report = SandboxReport(level=Level.UNSAFE, required=config.required, limits=config.limits)
+        self._backend: Backend = ContainerBackend(config) if config.backend == "docker" else ProcessBackend(config)
+        self._report = SandboxReport(
+            level=Level.UNSAFE, required=config.required, backend=config.backend, limits=config.limits
+        )
         self._running = asyncio.Semaphore(config.running)
         self._sessions: set[SandboxSession] = set()
-        self._children: dict[int, Child] = {}
         self._watched: set[Child] = set()
         self._watch: asyncio.TimerHandle | None = None
-        self._ids = itertools.count(1)
-        self._free_slots: list[int] = []
-        self._slots = 0
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._supervisor: Supervisor | None = None
         self._reaper: asyncio.Task[None] | None = None
 
     @property
     def report(self) -> SandboxReport:
-        return replace(self._report, restarts=self._supervisor.restarts if self._supervisor else 0)
+        return replace(self._report, restarts=self._backend.restarts)
 
     # -- start and stop
 
     async def start(self) -> None:
-        """Start the zygote and run the self-test. `SandboxUnavailable` below the required level, unless unsafe running
-        is allowed."""
-        if sys.platform != "linux":
-            raise SandboxUnavailable(f"no process sandbox on {sys.platform}; use the docker backend")
+        """Start, and run the self-test. `SandboxUnavailable` below the required level, unless unsafe running is
+        allowed."""
         self._loop = asyncio.get_running_loop()
-        config = self.config
-        await asyncio.to_thread(scratch.sweep, config.scratch)
-        self._root = scratch.make_root(config.scratch)
         try:
-            layout = await asyncio.to_thread(read_layout, config.python)
-            sealed = config.use_sealed and not (config.use_landlock and landlock.abi() > 0)
-            plan = make_plan(config, layout, self._root.path, sealed=sealed)
-        except (OSError, subprocess.SubprocessError, ValueError) as error:
-            self._remove_root()
-            raise SandboxUnavailable(f"the sandbox cannot be prepared: {error}") from error
-        self._sealed = sealed
-        self._supervisor = Supervisor(layout, plan, self)
-        try:
-            report = await self._supervisor.start()
-            await self._judge(report)
+            await self._judge(await self._backend.start())
         except BaseException:
             await self.stop()
             raise
         self._reaper = self._loop.create_task(self._reap_idle())
 
     async def stop(self) -> None:
-        """End every child and the zygote, and remove what they left."""
+        """End every child and remove what it left. Idempotent."""
         if self._reaper is not None:
             self._reaper.cancel()
             await asyncio.gather(self._reaper, return_exceptions=True)
         if self._watch is not None:
             self._watch.cancel()
-        if self._supervisor is not None:
-            await self._supervisor.stop()
-            self._supervisor = None
-        for child in list(self._children.values()):
-            child.on_lost()
-        self._children.clear()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.to_thread(self._remove_root)
+            self._watch = None
+        await self._backend.stop()
 
-    def _remove_root(self) -> None:
-        scratch.remove_tree(self._root.path)
-        os.close(self._root.lock)
-
-    async def _judge(self, found: ZygoteReport) -> None:
+    async def _judge(self, found: Found) -> None:
         """Take the level from what the self-test proves."""
-        own = tuple(
-            name for name, inode in found.namespaces.items() if os.stat(f"/proc/self/ns/{name}").st_ino != inode
-        )
-        outcome = await selftest.run(self, in_own_tree="mnt" in own)
-        if outcome.failed or not self.config.use_seccomp or not (self._sealed or found.landlock_abi):
-            level = Level.UNSAFE
-        elif self._sealed:
-            level = Level.SEALED
-        else:
-            level = Level.NAMESPACES if set(own) >= {"mnt", "net", "pid", "ipc"} else Level.LANDLOCK
+        outcome = await selftest.run(self, attacks=found.attacks)
+        level = Level.UNSAFE if outcome.failed else found.level
         self._report = replace(
             self._report,
             level=level,
             landlock_abi=found.landlock_abi,
-            seccomp=self.config.use_seccomp,
+            seccomp=found.seccomp,
             private_uid=found.private_uid,
-            namespaces=own,
+            namespaces=found.namespaces,
             passed=outcome.passed,
             failed=outcome.failed,
-            warnings=tuple(found.warnings),
+            warnings=found.warnings,
             python=found.python,
         )
         if level < self.config.required:
@@ -189,22 +148,24 @@ class Sandbox:
         """Run a program in a fresh child. `SandboxUnavailable` for a fault that is not the code's."""
         limits = limits or self.config.limits
         async with self._running:
-            child = await self._spawn(seed, math.ceil(limits.cpu_s) + 2)
+            child = await self._spawn(seed, limits, math.ceil(limits.cpu_s) + 2)
             try:
                 return await self._step(child, code, limits, last=True)
             finally:
                 child.kill("over")
 
     async def open_session(self, *, seed: int = 0, limits: Limits | None = None) -> SandboxSession:
-        """A fresh interpreter; `limits` are the default of its steps. May evict the session that is idle longest."""
+        """A fresh interpreter; `limits` hold for each step, those of memory, files and threads for
+        all of it. May evict the session that is idle longest."""
         if len(self._sessions) >= self.config.sessions:
             idle = min((s for s in self._sessions if not s.running), key=lambda s: s.idle_since, default=None)
             if idle is None:
                 raise SandboxUnavailable("every sandbox session is busy")
             idle.evict()
+        limits = limits or self.config.limits
         async with self._running:
-            child = await self._spawn(seed, self.config.session_cpu_s)
-        session = SandboxSession(self, child, limits or self.config.limits)
+            child = await self._spawn(seed, limits, self.config.session_cpu_s)
+        session = SandboxSession(self, child, limits)
         self._sessions.add(session)
         self._keep_watching(child)
         return session
@@ -217,19 +178,8 @@ class Sandbox:
     def forget(self, session: SandboxSession) -> None:
         self._sessions.discard(session)
 
-    async def _spawn(self, seed: int, cpu_allowance: int) -> Child:
-        supervisor = self._supervisor
-        if supervisor is None:
-            raise SandboxUnavailable("the sandbox is not running")
-        await supervisor.wait_ready(_READY_S)
-        id_ = next(self._ids)
-        slot = heapq.heappop(self._free_slots) if self._free_slots else self._slots
-        self._slots = max(self._slots, slot + 1)
-        place = None if self._sealed else self._root.path / str(id_)
-        child = Child(id_, slot, place, cpu_allowance, supervisor.signal)
-        self._children[id_] = child
-        request = {"id": id_, "slot": slot, "seed": seed, "cpu": cpu_allowance}
-        supervisor.spawn(request, child.take_descriptors())
+    async def _spawn(self, seed: int, limits: Limits, cpu_allowance: int) -> Child:
+        child = await self._backend.spawn(seed, limits, cpu_allowance)
         try:
             await asyncio.wait_for(asyncio.shield(child.ready), _READY_S)
         except (ChildFailed, TimeoutError) as error:
@@ -270,51 +220,3 @@ class Sandbox:
             limit = time.monotonic() - self.config.idle_s
             for session in [s for s in self._sessions if not s.running and s.idle_since < limit]:
                 session.evict()
-
-    # -- what the zygote says
-
-    def on_exit(self, id_: int, exit_: Exit, clean: bool) -> None:
-        child = self._children.pop(id_, None)
-        if child is None:
-            return
-        child.on_exit(exit_)
-        self._watched.discard(child)
-        if clean:
-            heapq.heappush(self._free_slots, child.slot)
-        else:
-            self._clean_up(child)
-
-    def on_spawn_failed(self, id_: int, error: str) -> None:
-        child = self._children.pop(id_)
-        logger.error("the sandbox could not fork: %s", error)
-        child.on_lost()
-        heapq.heappush(self._free_slots, child.slot)
-
-    def on_signalled(self, id_: int) -> None:
-        child = self._children.get(id_)
-        if child is not None:
-            child.on_signalled()
-
-    def on_zygote_lost(self) -> None:
-        lost, self._children = list(self._children.values()), {}
-        for child in lost:
-            child.on_lost()
-            self._clean_up(child)
-        self._watched.clear()
-
-    def _clean_up(self, child: Child) -> None:
-        """Remove a scratch directory that is not empty; only then can another take the slot."""
-        task = self._loop.create_task(self._remove_scratch(child))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _remove_scratch(self, child: Child) -> None:
-        if child.scratch is not None:
-            try:
-                await asyncio.to_thread(scratch.remove_tree, child.scratch)
-            except FileNotFoundError:
-                pass
-            except OSError as error:
-                logger.error("a scratch directory could not be removed: %s", error.strerror)
-                return  # the slot is not used again
-        heapq.heappush(self._free_slots, child.slot)

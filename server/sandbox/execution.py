@@ -67,6 +67,11 @@ class _Step:
     reply: dict[str, Any] | None = None
 
 
+def _cpu_clock(pid: int) -> int:
+    """The kernel's name for the CPU clock of a process: MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED)."""
+    return (~pid << 3) | 2
+
+
 def _text(raw: str) -> str:
     return raw.encode("utf-8", "backslashreplace").decode()
 
@@ -79,7 +84,17 @@ def without_addresses(text: str) -> str:
 class Child:
     """Handle of one child, stateless or a session's."""
 
-    def __init__(self, id_: int, slot: int, scratch_dir: Path | None, cpu_allowance: int, signaller: Signaller) -> None:
+    def __init__(
+        self,
+        id_: int,
+        slot: int,
+        scratch_dir: Path | None,
+        cpu_allowance: int,
+        signaller: Signaller,
+        *,
+        pid: int | None = None,
+    ) -> None:
+        """Without a `pid` the child's first message tells it."""
         self.id = id_
         self.slot = slot
         self.cpu_allowance = cpu_allowance
@@ -89,11 +104,12 @@ class Child:
         self._loop = asyncio.get_running_loop()
         self._channel, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._channel.setblocking(False)
-        self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)  # the first message then carries the pid
+        if pid is None:
+            self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._output, self._their_output = os.pipe()
         os.set_blocking(self._output, False)
         self._inbox = bytearray()
-        self._clock: int | None = None
+        self._clock = None if pid is None else _cpu_clock(pid)
         self._step: _Step | None = None
         self._last_token = int.from_bytes(os.urandom(7))
         self._stopped = False
@@ -193,7 +209,7 @@ class Child:
             return
         for _, _, payload in ancillary:
             pid, _, _ = _CREDENTIALS.unpack(payload)
-            self._clock = (~pid << 3) | 2  # the CPU clock of a process, MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED)
+            self._clock = _cpu_clock(pid)
         self.ready.set_result(None)
 
     def _on_reply(self, body: bytes) -> None:

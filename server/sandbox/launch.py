@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.resources import files
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 
 from rolloutgym.server.sandbox.bpf import build_filters
 from rolloutgym.server.sandbox.plan import ZygotePlan
-from rolloutgym.server.sandbox.policy import SandboxConfig
+from rolloutgym.server.sandbox.policy import Limits, SandboxConfig
 
 _MODULES = (
     "plan",
@@ -172,7 +173,6 @@ def make_plan(config: SandboxConfig, layout: Layout, scratch_root: Path, *, seal
         if os.path.basename(path) not in hidden_names and os.path.realpath(path).startswith(os.path.realpath(folder))
     ]
     filters = build_filters(platform.machine(), sealed=sealed) if config.use_seccomp else None
-    limits = config.limits
     return ZygotePlan(
         stdlib=list(layout.stdlib),
         packages=packages,
@@ -193,18 +193,28 @@ def make_plan(config: SandboxConfig, layout: Layout, scratch_root: Path, *, seal
         namespaces=config.use_namespaces,
         private_uid=config.use_private_uid and os.geteuid() == 0,
         first_uid=config.first_uid,
-        rlimits={
-            "AS": limits.memory,
-            "FSIZE": limits.file_size,
-            "NOFILE": limits.descriptors,
-            "NPROC": limits.threads,
-            "STACK": limits.stack,
-            "CORE": 0,
-            "MEMLOCK": 0,
-            "MSGQUEUE": 0,
-            "SIGPENDING": 256,
-        },
     )
+
+
+def rlimits_of(limits: Limits) -> dict[str, int]:
+    """`RLIMIT_` name → value of a child; the zygote adds to `AS` what it takes itself."""
+    return {
+        "AS": limits.memory,
+        "FSIZE": limits.file_size,
+        "NOFILE": limits.descriptors,
+        "NPROC": limits.threads,
+        "STACK": limits.stack,
+        "CORE": 0,
+        "MEMLOCK": 0,
+        "MSGQUEUE": 0,
+        "SIGPENDING": 256,
+    }
+
+
+@cache
+def _sources() -> list[tuple[str, str]]:
+    """Read once, so that a later zygote is the same program even if the files have changed."""
+    return [(name, files(__package__).joinpath(f"{name}.py").read_text()) for name in _MODULES]
 
 
 def start_process(layout: Layout, plan: ZygotePlan) -> tuple[subprocess.Popen[bytes], socket.socket]:
@@ -224,7 +234,7 @@ def start_process(layout: Layout, plan: ZygotePlan) -> tuple[subprocess.Popen[by
             start_new_session=True,
         )
         payload: dict[str, Any] = {
-            "modules": [(name, files(__package__).joinpath(f"{name}.py").read_text()) for name in _MODULES],
+            "modules": _sources(),
             "plan": asdict(plan),
             "control": theirs.fileno(),
             "server": server,

@@ -34,8 +34,6 @@ class ZygotePlan:
     namespaces: bool
     private_uid: bool
     first_uid: int
-    rlimits: dict[str, int]
-    """`RLIMIT_` name → value for each child. `AS` is on top of what the zygote takes; `NPROC` needs a private uid."""
 
 
 @dataclass(frozen=True)

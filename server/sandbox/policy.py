@@ -112,6 +112,9 @@ class SandboxConfig:
     packages: tuple[str, ...] = ("numpy", "sympy", "mpmath")
     """What can be imported beside the standard library when the server's own interpreter is used. A separate
     interpreter gives all that it has installed."""
+    backend: Literal["process", "docker"] = "process"
+    image: str = ""
+    """Image of the docker backend: Python 3.11 or later with the packages."""
     required: Level = Level.SEALED
     allow_unsafe: bool = False
     limits: Limits = field(default_factory=Limits)
@@ -137,6 +140,8 @@ class SandboxConfig:
     @classmethod
     def from_settings(cls, settings: Settings) -> "SandboxConfig":
         return cls(
+            backend=settings.sandbox_backend,
+            image=settings.sandbox_image,
             python=settings.sandbox_python,
             required=Level[settings.sandbox_level.upper()],
             allow_unsafe=settings.allow_unsafe_sandbox,

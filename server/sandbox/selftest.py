@@ -8,6 +8,7 @@ import os
 import secrets
 import socket
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,7 +16,7 @@ from rolloutgym.server.sandbox.policy import Limits, RunResult
 
 _LIMITS = Limits(cpu_s=2.0, wall_s=5.0)
 
-_ATTACKS: dict[str, str] = {
+ATTACKS: dict[str, str] = {
     "read a file outside": "print(open(CANARY).read())",
     "cut a file outside": "import os\nos.open(CANARY, os.O_RDONLY | os.O_TRUNC)",
     "change the times of a file outside": "import os\nos.utime(CANARY, (1, 1))",
@@ -39,10 +40,28 @@ for fd in range(4, 256):
     "find the server's environment": "import os\nif MARK in os.environ: print('WON')",
     "import the server": "import rolloutgym\nprint('WON')",
 }
-_ATTACKS_ON_OWN_TREE = {
+ATTACKS_ON_OWN_TREE = {
     "see that a file outside exists": "import os\nos.stat(CANARY)\nprint('WON')",
     "be in the server's process table": "import os\nif os.getppid() != 1: print('WON')",
 }
+ATTACKS_ON_CONTAINER = {
+    name: ATTACKS[name]
+    for name in (
+        "read a file outside",
+        "cut a file outside",
+        "change the times of a file outside",
+        "change the mode of a file outside",
+        "connect to the server",
+        "find the server's environment",
+        "import the server",
+    )
+} | {
+    "see that a file outside exists": ATTACKS_ON_OWN_TREE["see that a file outside exists"],
+    "be root": "import os\nif os.getuid() == 0: print('WON')",
+    "write outside the scratch": "open('/etc/new', 'w')\nprint('WON')",
+    "mount": "import ctypes\nif ctypes.CDLL(None).mount(b'none', b'/scratch', b'tmpfs', 0, None) == 0: print('WON')",
+}
+"""A container may fork and make sockets: those reach nothing but itself."""
 _BENIGN = """
 import bisect, graphlib, math, statistics
 statistics.median([3, 1, 2])
@@ -86,9 +105,8 @@ class _Canary:
         return intact
 
 
-async def run(sandbox: Runner, *, in_own_tree: bool) -> Outcome:
+async def run(sandbox: Runner, *, attacks: Mapping[str, str]) -> Outcome:
     """Every attack, and one piece of plain code that must work (or nothing was proved but that nothing runs)."""
-    attacks = _ATTACKS | (_ATTACKS_ON_OWN_TREE if in_own_tree else {})
     mark = f"MARK_{secrets.token_hex(8)}"
     passed: list[str] = []
     failed: list[str] = []

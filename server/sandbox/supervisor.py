@@ -37,9 +37,15 @@ class Owner(Protocol):
     def on_zygote_lost(self) -> None: ...
 
 
+def own_namespaces(report: ZygoteReport) -> frozenset[str]:
+    """Kinds of namespace that the zygote does not share with the server."""
+    return frozenset(
+        name for name, inode in report.namespaces.items() if os.stat(f"/proc/self/ns/{name}").st_ino != inode
+    )
+
+
 def _protection(report: ZygoteReport) -> tuple[int, bool, frozenset[str]]:
-    own = {name for name, inode in report.namespaces.items() if os.stat(f"/proc/self/ns/{name}").st_ino != inode}
-    return report.landlock_abi, report.private_uid, frozenset(own)
+    return report.landlock_abi, report.private_uid, own_namespaces(report)
 
 
 class Supervisor:

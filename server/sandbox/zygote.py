@@ -156,17 +156,13 @@ class Zygote:
         self._send({"op": "ready", "report": asdict(report)})
 
     def _confinement(self, plan: ZygotePlan, address_space: int, *, private_uid: bool) -> child.Confinement:
-        rlimits = dict(plan.rlimits)
-        rlimits["AS"] += address_space
-        if not private_uid:
-            rlimits.pop("NPROC")  # would count the server's own threads
         version = landlock.abi() if plan.landlock else 0
         return child.Confinement(
             scratch_root=plan.scratch_root,
             has_scratch=not plan.sealed,
             private_uid=private_uid,
             first_uid=plan.first_uid,
-            rlimits=rlimits,
+            address_space=address_space,
             landlock_abi=version,
             grants=(
                 landlock.Opened(plan.roots, landlock.READ),

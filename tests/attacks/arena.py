@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 from rolloutgym.server.sandbox import kernel
 from rolloutgym.server.sandbox.client import Limits, RunResult, Sandbox, SandboxConfig
+from rolloutgym.server.sandbox.processes import ProcessBackend
 from rolloutgym.server.sandbox.syscalls import numbers
 
 T = TypeVar("T")
@@ -76,6 +77,8 @@ class Arena:
         os.environ["ARENA_SECRET"] = self.secret
         self._listeners = self._listen(folder)
         self.sandbox = Sandbox(SandboxConfig(**config))
+        assert isinstance(self.sandbox._backend, ProcessBackend)
+        self._backend = self.sandbox._backend
         try:
             self.run(self.sandbox.start())
         except BaseException:
@@ -123,15 +126,15 @@ class Arena:
 
     @property
     def _root(self) -> Path:
-        return self.sandbox._root.path
+        assert self._backend.root is not None
+        return self._backend.root.path
 
     def _scratch(self) -> list[str]:
         return sorted(entry.name for entry in self._root.iterdir() if entry.name.isdigit())
 
     def _zygote(self) -> int:
-        supervisor = self.sandbox._supervisor
-        assert supervisor is not None
-        return supervisor.pid
+        assert self._backend.supervisor is not None
+        return self._backend.supervisor.pid
 
     def _state(self) -> dict[str, Any]:
         """What must be the same after every attack."""
