@@ -20,8 +20,6 @@ class Advantages(NamedTuple):
     """0 where there is no reward."""
     rewards_B: Tensor
     """The weighted sums; NaN where no function gave a reward."""
-    std_B: Tensor
-    """Each group's standard deviation (unbiased); NaN where fewer than two rollouts have a reward."""
     frac_zero_std: float
     """Share of groups in which all rewards are the same, so that nothing is learnt."""
 
@@ -55,7 +53,6 @@ def group_advantages(rewards_B: Tensor, group_size: int, scaling: Scaling) -> Ad
     return Advantages(
         torch.nan_to_num(centred).reshape(-1),
         rewards_B,
-        std.expand(-1, group_size).reshape(-1),
         zero_std.float().mean().item(),
     )
 

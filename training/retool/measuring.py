@@ -17,9 +17,9 @@ CUT_OFF = frozenset({StopReason.MAX_TOKENS, StopReason.CONTEXT_LENGTH, StopReaso
 def measure_rollouts(
     metrics: Metrics, rollouts: Sequence[Rollout], scored: Advantages, rewards_BF: Tensor, names: Sequence[str]
 ) -> None:
-    """Lengths count all completion tokens. Rewards and deviations are over all processes' groups already."""
+    """Lengths count the tokens that the model sampled. Rewards are those of all processes already."""
     for rollout in rollouts:
-        length = float(len(rollout.completion_ids))
+        length = float(rollout.sampled_tokens)
         cut = rollout.stop_reason in CUT_OFF
         kinds = ["completions/{}length"] if cut else ["completions/{}length", "completions/{}terminated_length"]
         for kind in kinds:
@@ -36,7 +36,7 @@ def measure_rollouts(
             for reason in StopReason:
                 metrics.mean(f"rollout/stop/{reason}", float(rollout.stop_reason == reason))
     metrics.mean("reward", float(scored.rewards_B.nanmean()))
-    metrics.mean("reward_std", float(scored.std_B.nanmean()))
+    metrics.mean("reward_std", float(nanstd(scored.rewards_B, dim=0)))
     metrics.mean("frac_reward_zero_std", scored.frac_zero_std)
     for index, name in enumerate(names):
         metrics.mean(f"rewards/{name}/mean", float(rewards_BF[:, index].nanmean()))

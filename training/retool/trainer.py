@@ -195,7 +195,7 @@ class RetoolTrainer(Trainer):
         self._freeze(rows)
         metrics = self._metrics[mode]
         measure_rollouts(metrics, rollouts, scored, rewards_BF, [reward_name(f) for f in self._reward_functions])
-        own_tokens = sum(len(row.prompt_ids) + len(row.completion_ids) for row in rows)
+        own_tokens = sum(len(rollout.prompt_ids) + rollout.sampled_tokens for rollout in rollouts)
         self._tokens_seen += own_tokens if mode == "train" else 0
         metrics.most("num_tokens", float(self._tokens_seen * self.accelerator.num_processes))
         metrics.mean("generation_time", time.perf_counter() - started)
