@@ -383,9 +383,11 @@ def assign(weights: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
         return []
     if rows > _TINY or columns > _TINY:
         # Imported when needed: most turns have a call or two, and the import costs more than a thousand of them.
-        from scipy.optimize import linear_sum_assignment
+        import numpy as np
+        from lap import lapjvx
 
-        return [(int(i), int(j)) for i, j in zip(*linear_sum_assignment(weights, maximize=True), strict=True)]
+        found = lapjvx(-np.array(weights, dtype=np.float64), extend_cost=True, return_cost=False)
+        return sorted((int(i), int(j)) for i, j in zip(*found, strict=True))
     if rows <= columns:
         best = max(permutations(range(columns), rows), key=lambda p: sum(weights[i][j] for i, j in enumerate(p)))
         return list(enumerate(best))
