@@ -20,6 +20,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from rolloutgym.client import Client
@@ -27,7 +28,7 @@ from rolloutgym.server.app import create_app
 from rolloutgym.server.environments.tasks import TaskSet
 from rolloutgym.server.environments.toolcall.environment import ToolCallEnvironment
 from rolloutgym.server.environments.toolcall.items import Item, Turn
-from rolloutgym.server.environments.toolcall.parsing import Schemas, parse
+from rolloutgym.server.environments.toolcall.parsing import MAX_CHARS, Schemas, parse
 from rolloutgym.server.environments.toolcall.rewards import PRESETS, Scoring, score_turn
 from rolloutgym.server.environments.toolcall.tasks import load_items
 from rolloutgym.server.serving import server_of
@@ -101,6 +102,27 @@ def measure_replies(repeats: int) -> tuple[Table, bool]:
     return table, fast
 
 
+HOSTILE = (
+    "<tool_call>",
+    '<tool_call>[",',
+    "<function=f><parameter=a>",
+    "[f(a='",
+    "<|tool_call_begin|>f ",
+    "[TOOL_CALLS]f[ARGS]{",
+)
+
+
+def measure_hostile() -> Table:
+    """Text of the greatest length that is read, made to be scanned again and again."""
+    table = Table("hostile megabyte", "ms", title="beginnings of calls without end")
+    for unit in HOSTILE:
+        text = unit * (MAX_CHARS // len(unit))
+        began = perf_counter()
+        parse(text, {})
+        table.add_row(escape(unit), f"{(perf_counter() - began) * 1e3:.0f}")
+    return table
+
+
 # ---- over HTTP ------------------------------------------------------------------------------------------------------
 
 
@@ -166,6 +188,7 @@ def main() -> None:
     table, fast = measure_replies(options.repeats)
     console.print(table)
     console.print(f"every preset's median within {WANTED_US:.0f} µs: {'yes' if fast else 'NO'}")
+    console.print(measure_hostile())
     console.print(measure_turns(options.turns))
 
 
