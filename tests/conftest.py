@@ -1,6 +1,7 @@
 """Shared fixtures: a service in a thread, a service in a process, and an environment that does next to nothing."""
 
 import asyncio
+import math
 import os
 import signal
 import subprocess
@@ -151,7 +152,7 @@ class NoopEpisode(Episode[NoopAction]):
             await asyncio.to_thread(self._environment.blocking[action.block])
         if action.fault is not None:
             reward = self._environment.faults[action.fault]()
-        self._total += reward
+        self._total += reward if math.isfinite(reward) else 0.0
         stop = StopReason.ANSWERED if action.finish else None
         truncated = stop is None and self._turn >= self._options.budget
         echoed = "\ud800" if action.say_surrogate else action.text or ""

@@ -1,6 +1,8 @@
 """Bad input over REST, in process and over a socket: the right status, one error form, and no harm to the episode."""
 
 import json
+import socket
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -171,6 +173,13 @@ def test_a_body_over_the_limit_is_refused_whether_or_not_its_length_is_told(http
     assert http.get("/noop/state?episode_id=e").json()["step_count"] == 1
 
 
+def test_a_body_that_is_announced_as_too_long_is_not_waited_for(shared_noop: tuple[Any, str]) -> None:
+    port = int(shared_noop[1].rsplit(":", 1)[1])
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(b"POST /noop/step HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n{")
+        assert b" 413 " in connection.recv(4096)
+
+
 def test_great_and_strange_texts_go_through(http: httpx2.Client) -> None:
     begin(http)
     for text in ("x" * 1_000_000, "a\x00b", "\x00" * 1000, "é🐍\u2028\u202e\ufffe", '"\\\n'):
@@ -202,6 +211,8 @@ def test_a_defect_of_the_service_says_nothing_of_itself(
     for path in ("/noop/splits", "/splits"):
         caplog.clear()
         check_error(http.get(path), 500, "internal")
+        # It is recorded once the answer is on its way.
+        time.sleep(0.05)
         (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
         assert "KeyError" in record.getMessage()
 

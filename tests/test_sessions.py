@@ -468,6 +468,19 @@ async def test_finished_episodes_are_crowded_out_by_newer_ones(make_table: Calla
         assert (await table.state(f"e{n}"))["done"]
 
 
+async def test_a_finished_episode_that_began_anew_is_not_crowded_out(make_table: Callable[..., Table]) -> None:
+    table = make_table(capacity=2)
+    await table.reset("e")
+    await table.step("e", finish=True)
+    await table.reset("e")
+    for n in range(5):
+        await table.reset("other")
+        await table.step("other", finish=True)
+        await table.reset(f"e{n}")
+        await table.step(f"e{n}", finish=True)
+    assert (await table.step("e", add=1))["step_count"] == 1
+
+
 async def test_unknown_and_ended_episodes_leave_nothing_behind(table: Table) -> None:
     for call in (table.step("x", add=1), table.state("x")):
         with pytest.raises(errors.EpisodeNotFound):

@@ -226,6 +226,15 @@ def test_the_episode_of_a_lost_connection_goes_after_its_grace(start_service: Ca
     assert httpx2.get(f"{url}/noop/state?episode_id=lost").status_code == 404
 
 
+def test_within_its_grace_an_episode_waits(start_service: Callable[..., str], noop: Any) -> None:
+    url = start_service({"noop": noop}, grace_s=30.0, idle_timeout_s=0.1)
+    with websocket(url) as socket:
+        socket.reset(episode_id="waits")
+    time.sleep(0.3)
+    with websocket(url, "?episode_id=waits") as socket:
+        assert socket.step(add=1)["data"]["step_count"] == 1
+
+
 def test_a_live_connection_is_never_reaped(start_service: Callable[..., str], noop: Any) -> None:
     url = start_service({"noop": noop}, idle_timeout_s=0.05, grace_s=0.01)
     with websocket(url) as socket:
