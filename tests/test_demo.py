@@ -4,8 +4,8 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import psutil
@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from rolloutgym.cli import demo as demo_module
-from rolloutgym.cli import playing
+from rolloutgym.cli import playing, service
 from rolloutgym.cli.policies import toolcall
 
 
@@ -46,13 +46,16 @@ def _works_in(process: psutil.Process, folder: Path) -> bool:
         return False
 
 
-def test_an_unsolved_episode_fails_the_demo(monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+def test_an_unsolved_episode_fails_the_demo(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], service_url: str
+) -> None:
     monkeypatch.setenv("ROLLOUTGYM_ENVIRONMENTS", "toolcall")
+    monkeypatch.setattr(service, "own_service", lambda: nullcontext(service_url))
     monkeypatch.setattr(playing, "oracle", lambda environment: toolcall.do_nothing())
     with pytest.raises(typer.Exit) as ended:
         demo_module.demo()
     assert ended.value.exit_code == 1
-    assert "no" in capfd.readouterr().out
+    assert re.search(r"│ toolcall .*│ no ", capfd.readouterr().out)
 
 
 @pytest.mark.parametrize(

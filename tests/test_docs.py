@@ -1,7 +1,6 @@
 """Whatever a user can set, call or run is documented, and what is documented is there."""
 
 import ast
-import importlib
 import importlib.util
 import json
 import re
@@ -110,13 +109,28 @@ def test_every_page_is_reached_from_the_readme() -> None:
     assert [page for page in PAGES if f"]({page})" not in readme and page != "README.md"] == []
 
 
+def _names_in(module: str) -> set[str]:
+    """What a module defines or imports at its top, read and not run."""
+    spec = importlib.util.find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    names: set[str] = set()
+    for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.ImportFrom | ast.Import):
+            names |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Assign):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return names
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_python_in_the_documents_imports_what_exists(page: str) -> None:
     for block in re.findall(r"```python\n(.*?)```", PAGES[page].read_text(encoding="utf-8"), re.DOTALL):
         for node in ast.walk(compile(block, page, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rolloutgym"):
-                module = importlib.import_module(node.module or "")
-                assert [name.name for name in node.names if not hasattr(module, name.name)] == []
+                assert {name.name for name in node.names} <= _names_in(str(node.module))
 
 
 @pytest.mark.parametrize("page", PAGES)
