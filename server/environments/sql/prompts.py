@@ -40,7 +40,8 @@ The answer is the value that was asked for, and nothing else:
 - one value: 42
 - one value in each of several rows: one value a line
 - several columns: values separated by " | ", one row a line
-A JSON list, or a JSON list of rows, is understood too. Order matters only where the question asks for one."""
+A JSON list, or a JSON list of rows, is understood too. Order matters only where the question asks for one.
+Do not round numbers unless the question asks for it."""
 
 _ANSWER_SQL = "The answer is one SELECT statement whose result answers the question. It is run and its rows are judged."
 
