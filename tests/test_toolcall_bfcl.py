@@ -193,15 +193,21 @@ def _rename(calls: Calls, random: Random) -> Calls | None:
     return calls
 
 
-def _extra(calls: Calls, random: Random) -> Calls:
-    random.choice(calls)[1]["unheard_of"] = 1
-    return calls
+def _extra(value: Any) -> Mutation:
+    def mutate(calls: Calls, random: Random) -> Calls:
+        random.choice(calls)[1]["unheard_of"] = value
+        return calls
+
+    return mutate
 
 
-def _other_name(calls: Calls, random: Random) -> Calls:
-    index = random.randrange(len(calls))
-    calls[index] = (calls[index][0] + "_x", calls[index][1])
-    return calls
+def _naming(change: Callable[[str], str]) -> Mutation:
+    def mutate(calls: Calls, random: Random) -> Calls:
+        index = random.randrange(len(calls))
+        calls[index] = (change(calls[index][0]), calls[index][1])
+        return calls
+
+    return mutate
 
 
 def _in_object(value: dict[str, Any], random: Random) -> dict[str, Any]:
@@ -215,9 +221,15 @@ def _in_object(value: dict[str, Any], random: Random) -> dict[str, Any]:
 MUTATIONS: dict[str, Mutation] = {
     "drop an argument": _drop,
     "rename an argument": _rename,
-    "one argument more": _extra,
-    "rename the function": _other_name,
+    "one argument more": _extra(1),
+    "one text more": _extra(""),
+    "one null more": _extra(None),
+    "rename the function": _naming(lambda name: name + "_x"),
+    "function in upper case": _naming(str.upper),
+    "function without its module": _naming(lambda name: name.rpartition(".")[2] + "_"),
+    "no call": lambda calls, _: [],
     "one call less": lambda calls, _: calls[:-1],
+    "all calls twice": lambda calls, _: calls * 2,
     "one call twice": lambda calls, random: [*calls, copy.deepcopy(random.choice(calls))],
     "calls reversed": lambda calls, _: calls[::-1],
     "arguments swapped between calls": lambda calls, _: [(n, calls[-1 - i][1]) for i, (n, _a) in enumerate(calls)],

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic import ValidationError
@@ -24,6 +24,8 @@ from rolloutgym.server.environments.toolcall.environment import (
 from rolloutgym.server.environments.toolcall.generator.worlds import initial_state
 from rolloutgym.server.environments.toolcall.items import BackendState, ExpectedCall, Item, Turn
 from rolloutgym.server.environments.toolcall.options import ToolCallOptions
+from rolloutgym.server.environments.toolcall.parsing import Family
+from rolloutgym.server.environments.toolcall.rewards import PRESETS
 from rolloutgym.server.errors import InvalidRequest, TaskNotFound
 from rolloutgym.server.settings import Settings
 
@@ -514,3 +516,9 @@ def test_completed_tasks_are_skipped_by_id_or_first_message(tmp_path: Path) -> N
     path.write_text("b\n  Weather in   Paris and Rome, please. \n")
     items = [DIALOGUE, item(calls(PARIS), id="b"), item(calls(PARIS), id="c", history=(said("user", "Rome?"),))]
     assert [task.id for task in without_completed(items, read_skip_list(path))] == ["c"]
+
+
+def test_every_option_and_preset_is_described() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "toolcall.md").read_text(encoding="utf-8")
+    names = [*ToolCallOptions.model_fields, *PRESETS, *get_args(Family)]
+    assert [name for name in names if f"`{name}`" not in page and f"`{name}:" not in page] == []
