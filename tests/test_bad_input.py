@@ -211,8 +211,11 @@ def test_a_defect_of_the_service_says_nothing_of_itself(
     for path in ("/noop/splits", "/splits"):
         caplog.clear()
         check_error(http.get(path), 500, "internal")
-        # It is recorded once the answer is on its way.
-        time.sleep(0.05)
+        for _ in range(200):
+            # It is recorded when the answer is on its way already.
+            if caplog.records:
+                break
+            time.sleep(0.01)
         (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
         assert "KeyError" in record.getMessage()
 

@@ -1,6 +1,7 @@
 """JSON-RPC: an agent plays an episode by calling tools, and sees no more than it should."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -122,6 +123,24 @@ def test_json_rpc_has_a_websocket_of_its_own(shared_noop: tuple[Any, str]) -> No
             assert key in answer["result"]
         socket.send(b"{bad")
         assert json.loads(socket.recv())["error"]["code"] == -32700
+
+
+def test_an_agents_connection_keeps_its_episode_and_lets_it_go(
+    start_service: Callable[..., str], make_noop: Callable[[], Any]
+) -> None:
+    noop = make_noop()
+    url = start_service({"noop": noop}, idle_timeout_s=0.1, grace_s=0.1)
+    with connect(f"{url.replace('http', 'ws', 1)}/noop/mcp", proxy=None) as socket:
+        socket.send('{"jsonrpc":"2.0","id":1,"method":"initialize"}')
+        socket.recv()
+        time.sleep(0.4)
+        socket.send('{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"add","arguments":{"add":1}}}')
+        assert json.loads(socket.recv())["result"]["data"] == "total 1"
+    for _ in range(500):
+        if noop.open == 0:
+            return
+        time.sleep(0.01)
+    pytest.fail("its episode stayed")
 
 
 @pytest.mark.parametrize(

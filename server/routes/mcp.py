@@ -4,13 +4,16 @@
 from then on.
 """
 
+from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Header, Request, Response, WebSocket
 from pydantic_core import from_json, to_json
+from starlette.websockets import WebSocketDisconnect
 
 from rolloutgym.models import EpisodeId
 from rolloutgym.server.environments.registry import AnyEnvironment
+from rolloutgym.server.errors import EpisodeNotFound
 from rolloutgym.server.mcp import PARSE_ERROR, Agent, RpcError
 from rolloutgym.server.routes.bodies import JsonBytes, read_body
 from rolloutgym.server.service import Service
@@ -43,10 +46,22 @@ def add_mcp_routes(app: FastAPI, service: Service, environment: AnyEnvironment) 
         """JSON-RPC messages, without a frame around them."""
         await socket.accept()
         agent = Agent(service, environment, episode_id)
-        while (received := await socket.receive())["type"] != "websocket.disconnect":
-            answer = await answer_json(agent, received.get("text") or received.get("bytes") or b"")
-            if answer is not None:
-                await socket.send_text(answer.decode())
+        attached: str | None = None
+        try:
+            while (received := await socket.receive())["type"] != "websocket.disconnect":
+                answer = await answer_json(agent, received.get("text") or received.get("bytes") or b"")
+                if attached is None and agent.episode_id is not None:
+                    with suppress(EpisodeNotFound):
+                        await service.sessions.attach(environment, agent.episode_id)
+                        attached = agent.episode_id
+                if answer is not None:
+                    await socket.send_text(answer.decode())
+        except WebSocketDisconnect:
+            # The agent has gone while its answer was on the way.
+            return
+        finally:
+            if attached is not None:
+                await service.sessions.detach(environment, attached, service.settings.grace_s)
 
 
 async def answer_json(agent: Agent, text: str | bytes) -> bytes | None:
