@@ -63,10 +63,11 @@ def test_an_unsolved_episode_fails_the_demo(
     [
         ({"ROLLOUTGYM_TOOLCALL_DATA": "/no/such/file"}, "/no/such/file"),
         ({"ROLLOUTGYM_CAPACITY": "0"}, "ROLLOUTGYM_CAPACITY"),
+        ({"ROLLOUTGYM_ENVIRONMENTS": "code", "ROLLOUTGYM_SANDBOX_PYTHON": "/no/such/python"}, "/no/such/python"),
     ],
 )
 def test_a_service_that_cannot_start_fails_the_demo(variables: dict[str, str], message: str, tmp_path: Path) -> None:
-    done = _demo(cwd=tmp_path, ROLLOUTGYM_ENVIRONMENTS="toolcall", **variables)
+    done = _demo(cwd=tmp_path, **{"ROLLOUTGYM_ENVIRONMENTS": "toolcall", **variables})
     assert done.returncode == 1
     assert message in done.stderr
     assert "Traceback" not in done.stderr
