@@ -314,6 +314,16 @@ def test_a_key_is_asked_for(connect: Connect, start_service: Callable[..., str],
     assert connect(url).ready()
 
 
+def test_a_proxy_of_the_environment_is_not_for_this_machine(
+    connect: Connect, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    assert connect(url, retries=0).environment("noop").reset().step({"add": 1.0}).reward == 1.0
+
+
 # ---- faults ---------------------------------------------------------------------------------------------------------
 
 

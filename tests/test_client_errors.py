@@ -294,6 +294,19 @@ def test_the_key_goes_with_every_request_and_into_no_error() -> None:
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("base_url", ["https://gym.example/some/prefix", "https://gym.example/some/prefix/"])
+def test_a_service_may_live_under_a_prefix(base_url: str) -> None:
+    seen: list[str] = []
+
+    def handler(request: httpx2.Request) -> httpx2.Response:
+        seen.append(str(request.url))
+        return first_observation(request)
+
+    with Client(base_url, http_transport=httpx2.MockTransport(handler)) as client:
+        client.code.reset()
+    assert seen == ["https://gym.example/some/prefix/code/reset"]
+
+
 @pytest.mark.parametrize(
     ("status", "body", "expected"),
     [
