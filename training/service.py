@@ -7,14 +7,12 @@ raised, since every other row would fail of it too.
 """
 
 import asyncio
+import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
-
-from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from rolloutgym.client import AsyncClient, AsyncEnvironmentHandle, RolloutGymError
 from rolloutgym.models import ErrorCode
@@ -55,8 +53,7 @@ class RemoteEnvironment:
         self.waited_s = 0.0
         """Time spent waiting for the service so far, seconds."""
         self._client = service
-        self._stack = ExitStack()
-        self._portal: BlockingPortal | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def __enter__(self) -> Self:
         self.open()
@@ -68,18 +65,28 @@ class RemoteEnvironment:
         self.close()
 
     def open(self) -> None:
-        """Start the event loop's thread; nothing happens if it runs."""
-        if self._portal is None:
-            self._portal = self._stack.enter_context(start_blocking_portal(name=f"rolloutgym-{self.name}"))
-            self._stack.enter_context(self._portal.wrap_async_context_manager(self._client))
+        """Start the event loop's thread; nothing happens if it runs. A daemon: it keeps no process from ending."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(target=self._loop.run_forever, name=f"rolloutgym-{self.name}", daemon=True).start()
 
     def close(self) -> None:
-        self._stack.close()
-        self._portal = None
+        """Close the client and stop the thread. The environment cannot be opened again."""
+        if self._loop is not None:
+            loop, self._loop = self._loop, None
+            asyncio.run_coroutine_threadsafe(self._client.close(), loop).result()
+            loop.call_soon_threadsafe(loop.stop)
+            while loop.is_running():
+                time.sleep(0.001)
+            loop.close()
 
     def ask(self, call: Callable[[Handle], Awaitable[T]]) -> T:
         """One call of the environment's handle. Whatever goes wrong is raised."""
-        return self._run(lambda: call(self._client.environment(self.name)))
+
+        async def one() -> T:
+            return await call(self._client.environment(self.name))
+
+        return self._run(one())
 
     def gather(self, calls: Sequence[Callable[[Handle], Awaitable[T]]]) -> list[T | Fault]:
         """All calls at once; the answers in the same order."""
@@ -88,14 +95,15 @@ class RemoteEnvironment:
         async def all_of_them() -> list[T | Fault]:
             return await asyncio.gather(*(_fault_as_answer(call(handle)) for call in calls))
 
-        return self._run(all_of_them)
+        return self._run(all_of_them())
 
-    def _run(self, call: Callable[[], Awaitable[T]]) -> T:
-        if self._portal is None:
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._loop is None:
+            work.close()
             raise RuntimeError("the environment is not open; use it as a context manager")
         started = time.perf_counter()
         try:
-            return self._portal.call(call)
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
         finally:
             self.waited_s += time.perf_counter() - started
 

@@ -45,16 +45,17 @@ class Plan:
 
     seed: int = 0
     demonstrations: int = 1500
-    warm_steps: int = 250
+    warm_steps: int = 300
     warm_batch: int = 64
     warm_learning_rate: float = 2e-3
-    grpo_steps: int = 80
+    grpo_steps: int = 100
     prompts: int = 12
     """Different tasks in a GRPO step."""
     group: int = 8
     """Episodes of each."""
     learning_rate: float = 4e-4
-    evaluate_every: int = 10
+    """At first; it falls linearly to zero."""
+    evaluate_every: int = 20
     """GRPO steps between measurements."""
     held_out: int = 200
     """Tasks of the test split that are measured."""
@@ -186,7 +187,7 @@ def _grpo(
             num_generations=plan.group,
             max_steps=plan.grpo_steps,
             learning_rate=plan.learning_rate,
-            lr_scheduler_type="constant",
+            lr_scheduler_type="linear",
             adam_beta2=0.99,
             max_grad_norm=1.0,
             loss_type="bnpo",

@@ -1,0 +1,206 @@
+"""The trainer at work, from scratch: sums that a tiny model cannot do and the interpreter can.
+
+Three runs with different seeds begin from a warm start on demonstrations most of which guess. Two more stand beside the
+first: one that also trains on the interpreter's words (no mask), and one whose episodes end with the first turn (no
+tool). What is measured is the solve rate of held-out sums, and how often the model runs code.
+"""
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import JsonValue
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast, PrinterCallback, TrainerCallback
+
+from rolloutgym.training.chat import ChatEncoder
+from rolloutgym.training.datasets import make_dataset
+from rolloutgym.training.demo.code_game import CodeGame
+from rolloutgym.training.demo.demonstrations import Demonstration, encode, imitate, record, words_of
+from rolloutgym.training.generators.transformers import TransformersGenerator, evaluation_mode
+from rolloutgym.training.retool.config import RetoolConfig
+from rolloutgym.training.retool.trainer import RetoolTrainer
+from rolloutgym.training.rollouts import Limits, Rollout, Task, play_batch
+from rolloutgym.training.sampling import SamplingParams
+from rolloutgym.training.service import RemoteEnvironment
+from rolloutgym.training.tiny import END_OF_TURN, START_OF_TURN, tiny_llama, word_tokenizer
+
+# The tiny model does not read the system message: what it says, the demonstrations show.
+_TEMPLATE = (
+    "{% for message in messages %}{% if message['role'] != 'system' %}"
+    f"{START_OF_TURN}{{{{ message['role'] }}}} {{{{ message['content'] }}}}{END_OF_TURN}"
+    "{% endif %}{% endfor %}"
+    f"{{% if add_generation_prompt %}}{START_OF_TURN}assistant {{% endif %}}"
+)
+_LIMITS = Limits(turn_tokens=16, episode_tokens=96, reply_tokens=24)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is done; minutes on two cores."""
+
+    seeds: tuple[int, ...] = (0, 1, 2)
+    demonstrations: int = 800
+    warm_steps: int = 160
+    steps: int = 60
+    """GRPO steps of a run."""
+    prompts: int = 8
+    group: int = 8
+    learning_rate: float = 6e-4
+    evaluate_every: int = 20
+    held_out: int = 100
+
+
+@dataclass(frozen=True)
+class Measurement:
+    step: int
+    solved: float
+    """Share of held-out sums solved, greedily."""
+    ran_code: float
+    """Share of held-out episodes that ran code."""
+
+
+@dataclass
+class Run:
+    name: str
+    seed: int
+    mask_interpreter: bool = True
+    options: Mapping[str, JsonValue] = field(default_factory=dict)
+    measurements: list[Measurement] = field(default_factory=list)
+    seconds: float = 0.0
+    transcripts: list[Rollout] = field(default_factory=list)
+    """A few held-out episodes at the end."""
+
+
+Report = Callable[[str], None]
+
+
+def runs_of(plan: Plan) -> list[Run]:
+    """The runs with the trainer as it is meant, then the two comparisons."""
+    meant = [Run(f"seed {seed}", seed) for seed in plan.seeds]
+    return [
+        *meant,
+        Run("no mask", plan.seeds[0], mask_interpreter=False),
+        Run("no tool", plan.seeds[0], options={"max_turns": 1}),
+    ]
+
+
+def demonstrate(url: str, game: CodeGame, plan: Plan, folder: Path, report: Report) -> list[Run]:
+    """All runs, against the service at `url`, which serves the game's tasks."""
+    torch.set_num_threads(1)
+    draws = random.Random(0)
+    with RemoteEnvironment(url, game.environment) as environment:
+        ids = [info.id for info in environment.ask(lambda handle: handle.tasks("train"))]
+        held_out = [info.id for info in environment.ask(lambda handle: handle.tasks("test", 0, plan.held_out))]
+        tasks = [Task(task_id=draws.choice(ids), seed=number) for number in range(plan.demonstrations)]
+        demonstrations = record(environment, game, tasks, draws)
+        right = sum(one.success for one in demonstrations) / len(demonstrations)
+        report(f"{len(demonstrations)} demonstrations, {right:.0%} of them right")
+        words = ["system", "user", "assistant", *words_of(demonstrations), *game.words()]
+        tokenizer = word_tokenizer(words, chat_template=_TEMPLATE)
+        warm = {seed: _warm_start(tokenizer, demonstrations, game, plan, seed) for seed in plan.seeds}
+        runs = runs_of(plan)
+        for run in runs:
+            _train(url, game, plan, run, deepcopy(warm[run.seed]), tokenizer, folder / run.name.replace(" ", "-"),
+                   lambda model, run=run: _play(environment, game, model, tokenizer, held_out, run.options),
+                   report)  # fmt: skip
+    return runs
+
+
+def _warm_start(
+    tokenizer: PreTrainedTokenizerFast, demonstrations: Sequence[Demonstration], game: CodeGame, plan: Plan, seed: int
+) -> LlamaForCausalLM:
+    model = tiny_llama(tokenizer, hidden=128, layers=2, context=512, seed=seed)
+    encoder = ChatEncoder(tokenizer)
+    imitate(
+        model,
+        [encode(one, tokenizer, encoder, game.stop_tags) for one in demonstrations],
+        steps=plan.warm_steps,
+        batch_size=64,
+        learning_rate=2e-3,
+        pad_id=tokenizer.pad_token_id,
+        draws=random.Random(seed),
+        on_step=lambda step, loss: None,
+    )
+    return model
+
+
+def _train(
+    url: str,
+    game: CodeGame,
+    plan: Plan,
+    run: Run,
+    model: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    folder: Path,
+    play: Callable[[LlamaForCausalLM], list[Rollout]],
+    report: Report,
+) -> None:
+    started = time.monotonic()
+
+    def measure(step: int) -> None:
+        run.transcripts = play(model)
+        solved = sum(bool(rollout.success) for rollout in run.transcripts) / len(run.transcripts)
+        ran = sum(_ran_code(rollout) for rollout in run.transcripts) / len(run.transcripts)
+        run.measurements.append(Measurement(step, solved, ran))
+        report(f"{run.name:>8}, step {step:3d}: solved {solved:.2f}, ran code {ran:.2f}")
+
+    class Measure(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.global_step % plan.evaluate_every == 0:
+                measure(state.global_step)
+
+    measure(0)
+    trainer = RetoolTrainer(
+        model,
+        RetoolConfig(
+            output_dir=str(folder),
+            environment_options={"preset": "binary", **run.options},
+            per_device_train_batch_size=plan.prompts * plan.group,
+            num_generations=plan.group,
+            max_steps=plan.steps,
+            learning_rate=plan.learning_rate,
+            lr_scheduler_type="linear",
+            epsilon_high=0.28,
+            max_completion_length=_LIMITS.episode_tokens,
+            max_turn_tokens=_LIMITS.turn_tokens,
+            reply_tokens=_LIMITS.reply_tokens,
+            mask_interpreter=run.mask_interpreter,
+            seed=run.seed,
+            use_cpu=True,
+            bf16=False,
+            save_strategy="no",
+            disable_tqdm=True,
+        ),
+        url,
+        train_dataset=make_dataset(url, game.environment, "train", seed=run.seed),
+        processing_class=tokenizer,
+        encoder=ChatEncoder(tokenizer),
+        callbacks=[Measure()],
+    )
+    trainer.remove_callback(PrinterCallback)  # `report` speaks
+    trainer.train()
+    run.seconds = time.monotonic() - started
+    run.transcripts = run.transcripts[:3]
+
+
+def _ran_code(rollout: Rollout) -> bool:
+    return any(CodeGame.looked in message.content for message in rollout.transcript if message.role == "assistant")
+
+
+def _play(
+    environment: RemoteEnvironment,
+    game: CodeGame,
+    model: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    task_ids: Sequence[str],
+    options: Mapping[str, JsonValue],
+) -> list[Rollout]:
+    generator = TransformersGenerator(model, tokenizer, SamplingParams(temperature=0), stop_tags=game.stop_tags)
+    tasks = [Task(task_id=task_id, seed=0, options=options) for task_id in task_ids]
+    with evaluation_mode(model):
+        return play_batch(environment, tasks, generator, _LIMITS)
