@@ -1,5 +1,8 @@
 """What turns and episodes are worth, by hand for every preset, and what must hold whatever the reply."""
 
+from collections import Counter
+from collections.abc import Callable
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -7,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rolloutgym.server.environments.toolcall.items import ArgumentRule, ExpectedCall, Turn
+from rolloutgym.server.environments.toolcall.matching import equal
 from rolloutgym.server.environments.toolcall.parsing import Call, Problem, ProblemCode, Reply
 from rolloutgym.server.environments.toolcall.rewards import (
     PRESETS,
@@ -235,6 +239,46 @@ def test_returns_stay_in_range_and_silence_never_pays(
         assert least - 1e-9 <= value <= most + 1e-9
     assert silent <= stopped + 1e-9
     assert silent <= whole + 1e-9
+
+
+def _jaccard(a: Counter[str], b: Counter[str]) -> float:
+    return (a & b).total() / (a | b).total() if a or b else 1.0
+
+
+def _points(call: Call, expected: ExpectedCall) -> tuple[float, int]:
+    """Jaccard of the keys and the number of equal values; nothing for another tool."""
+    if call.name != expected.name:
+        return 0.0, 0
+    equal_values = sum(k in call.arguments and equal(call.arguments[k], v) for k, v in expected.arguments.items())
+    return _jaccard(Counter(list(call.arguments)), Counter(list(expected.arguments))), equal_values
+
+
+def _best(said: Reply, expected: Turn, worth: Callable[[Call, ExpectedCall], float]) -> float:
+    """The greatest sum over all one-to-one maps, by trying them all."""
+    calls: list[Call | None] = [*said.calls, *[None] * len(expected.calls)]
+    return max(
+        sum(worth(call, wanted) for call, wanted in zip(chosen, expected.calls, strict=True) if call is not None)
+        for chosen in permutations(calls, len(expected.calls))
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(REPLIES, CALL_LISTS.filter(bool).filter(lambda calls: len(calls) < 4))
+def test_assigning_presets_against_all_assignments(said: Reply, calls: list[tuple[str, dict[str, Any]]]) -> None:
+    expected = turn(*calls)
+
+    def similarity(call: Call, wanted: ExpectedCall) -> float:
+        shared, same = _points(call, wanted)
+        return (1 + shared + same) / (2 + len(wanted.arguments)) if call.name == wanted.name else 0.0
+
+    f1 = 2 * _best(said, expected, similarity) / (said.attempts + len(expected.calls))
+    assert score(said, expected, "f1") == pytest.approx(f1)
+
+    names = Counter(call.name for call in said.calls) + Counter({"": said.attempts - len(said.calls)})
+    points = _jaccard(names, Counter(call.name for call in expected.calls))
+    points += _best(said, expected, lambda call, wanted: sum(_points(call, wanted)))
+    most = 1 + sum(1 + len(call.arguments) for call in expected.calls)
+    assert score(said, expected, "toolrl") == pytest.approx(6 * points / most - 3 + (not said.problems))
 
 
 def test_ranges() -> None:

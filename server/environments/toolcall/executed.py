@@ -7,6 +7,7 @@ doing nothing would pass.
 """
 
 from collections import Counter
+from dataclasses import replace
 
 from rolloutgym.models import Message, StopReason
 from rolloutgym.server.environments.base import Outcome
@@ -21,6 +22,7 @@ from rolloutgym.server.environments.toolcall.rewards import Ending, TurnResult, 
 class ExecutedEpisode(ToolCallEpisode):
     def __init__(self, item: Item, options: ToolCallOptions, backend: BackendState) -> None:
         super().__init__(item, options)
+        self.scoring = replace(self.scoring, preset="exact")  # the outcome is right or wrong; presets judge calls
         turns = [planned.turn for planned in self.plan.turns]
         self._goal = _Goal(backend, turns)
         self._backend = backends.make(backend)

@@ -337,14 +337,14 @@ def pair_up(
     """Pairs of calls and expected calls, then what is left over on either side.
 
     `any`: the assignment of greatest total weight. `ordered`: the greatest among those that keep the order.
-    `by_position`: first with first. Pairs of weight 0 (other tools) are left over.
+    `by_position`: first with first. Pairs of different tools are left over.
     """
     if order == "by_position":
         chosen = [(i, i) for i in range(min(calls, expected))]
         comparisons = {pair: compared(*pair) for pair in chosen}
     else:
         chosen, comparisons = _best(compared, calls, expected, order, weight)
-    pairs = [Pair(i, j, comparisons[i, j]) for i, j in chosen if weight(comparisons[i, j]) > 0]
+    pairs = [Pair(i, j, comparisons[i, j]) for i, j in chosen if comparisons[i, j].similarity > 0]
     paired_calls = {pair.call for pair in pairs}
     paired_expected = {pair.expected for pair in pairs}
     pairs += [Pair(i, None, None) for i in range(calls) if i not in paired_calls]

@@ -160,7 +160,7 @@ def pair_calls(reply: Reply, turn: Turn, schemas: Schemas, scoring: Scoring) -> 
 
     compared = as_bfcl if scoring.preset == "bfcl" else plainly
     order: Literal["ordered", "any", "by_position"] = "by_position" if scoring.preset == "seed" else turn.order
-    weight: Weight = by_similarity if scoring.preset == "f1" else by_match
+    weight = _WEIGHTS.get(scoring.preset, by_match)
     return pair_up(compared, len(reply.calls), len(turn.calls), order=order, weight=weight)
 
 
@@ -198,6 +198,10 @@ def by_toolrl(comparison: Comparison) -> float:
     statuses = Counter(comparison.arguments.values())
     shared = len(comparison.arguments) - statuses[ArgumentStatus.MISSING] - statuses[ArgumentStatus.EXTRA]
     return (shared / len(comparison.arguments) if comparison.arguments else 1.0) + statuses[ArgumentStatus.EQUAL]
+
+
+_WEIGHTS: dict[Preset, Weight] = {"f1": by_similarity, "toolrl": by_toolrl}
+"""What an assignment makes as great as possible; the other presets count matches."""
 
 
 def _wanted(comparison: Comparison) -> int:
