@@ -3,6 +3,7 @@
 `app` is built from the `ROLLOUTGYM_` variables when it is asked for: `uvicorn rolloutgym.server.app:app`.
 """
 
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ from fastapi import FastAPI
 from pydantic import ValidationError
 from starlette.middleware.cors import CORSMiddleware
 
-from rolloutgym.server import serving
+from rolloutgym.server import serving, workers
 from rolloutgym.server.environments.registry import AnyEnvironment, build_environments
 from rolloutgym.server.errors import ServiceError
 from rolloutgym.server.routes import web
@@ -79,8 +80,19 @@ def _add_routes(
 
 
 def run(settings: Settings, on_listening: Callable[[str], None] | None = None) -> None:
-    """Assemble the service and serve it, see `serving.serve`."""
-    serving.serve(create_app(settings), settings, on_listening)
+    """Assemble the service and serve it, see `serving.serve` and `workers.supervise`."""
+    if settings.workers > 1:
+        workers.supervise(settings, _serve_on, on_listening)
+    else:
+        serving.serve(create_app(settings), settings, on_listening)
+
+
+def _serve_on(settings: Settings, listeners: list[socket.socket], on_listening: Callable[[str], None]) -> None:
+    """What a worker process does."""
+    try:
+        serving.serve_on(listeners, create_app(settings), settings, on_listening)
+    except (OSError, ValueError, ServiceError) as error:
+        sys.exit(f"rolloutgym: {error}")
 
 
 def main() -> None:

@@ -5,10 +5,11 @@ import logging
 from collections.abc import Mapping
 
 from rolloutgym.server.environments.registry import AnyEnvironment
+from rolloutgym.server.errors import StoreUnavailable
 from rolloutgym.server.metrics import Metrics
 from rolloutgym.server.sessions import Limits, Sessions
 from rolloutgym.server.settings import Settings
-from rolloutgym.server.store import MemoryStore
+from rolloutgym.server.store import MemoryStore, Store
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +24,7 @@ class Service:
         self.metrics = Metrics(self.environments)
         self.sessions = Sessions(
             self.environments.values(),
-            MemoryStore(),
+            _store_of(settings),
             Limits(settings.capacity, settings.idle_timeout_s, settings.step_timeout_s),
             self.metrics,
         )
@@ -34,9 +35,15 @@ class Service:
         """The environment at the root: the one that the settings name, or the first where that is not served."""
         return self.environments.get(self.settings.default_env) or next(iter(self.environments.values()))
 
-    @property
-    def ready(self) -> bool:
-        return self.started and not self.sessions.draining
+    async def ready(self) -> bool:
+        """Whether episodes can be played now: the store has to answer too."""
+        if not self.started or self.sessions.draining:
+            return False
+        try:
+            await self.sessions.count()
+        except StoreUnavailable:
+            return False
+        return True
 
     async def start(self) -> None:
         """Start every environment, once. If one fails, all are stopped again."""
@@ -69,3 +76,13 @@ class Service:
         for task in done:
             if task.exception() is not None:
                 log.error("an environment failed to stop", exc_info=task.exception())
+
+
+def _store_of(settings: Settings) -> Store:
+    if settings.store == "memory":
+        return MemoryStore()
+    try:
+        from rolloutgym.server.store_redis import RedisStore
+    except ModuleNotFoundError as error:
+        raise ValueError(f"a Redis store needs the package {error.name}: pip install 'rolloutgym[redis]'") from None
+    return RedisStore(settings.store, idle_timeout_s=settings.idle_timeout_s, wait_s=settings.step_timeout_s)

@@ -80,26 +80,43 @@ def serve(app: FastAPI, settings: Settings, on_listening: Callable[[str], None] 
     `on_listening` is told the address once requests are taken. `OSError` where the address cannot be had, and what an
     environment raises that cannot start.
     """
-    with _listen(settings.host, settings.port) as listener:
-        host, port = listener.getsockname()[:2]
-        address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        server = server_of(app, settings, None if on_listening is None else lambda: on_listening(address))
-        # uvicorn raises the signal again when it has stopped.
-        signal.signal(signal.SIGTERM, _exit)
-        with suppress(KeyboardInterrupt):
-            server.run(sockets=[listener])
+    with listen(settings.host, settings.port) as listener:
+        serve_on([listener], app, settings, on_listening)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def serve_on(
+    listeners: list[socket.socket],
+    app: FastAPI,
+    settings: Settings,
+    on_listening: Callable[[str], None] | None = None,
+) -> None:
+    """As `serve`, on sockets that are there; the address is the first one's."""
+    address = address_of(listeners[0])
+    server = server_of(app, settings, None if on_listening is None else lambda: on_listening(address))
+    # uvicorn raises the signal again when it has stopped.
+    signal.signal(signal.SIGTERM, _exit)
+    with suppress(KeyboardInterrupt):
+        server.run(sockets=listeners)
+
+
+def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A bound socket. A `shared` port can be bound several times, by processes of one user."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         listener.bind((host, port))
     except OSError:
         listener.close()
         raise
     return listener
+
+
+def address_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _exit(_signal: int, _frame: FrameType | None) -> None:

@@ -29,7 +29,7 @@ from rolloutgym.server.errors import (
     StepConflict,
     StoreUnavailable,
 )
-from rolloutgym.server.faults import EpisodeFaults, log_fault
+from rolloutgym.server.faults import EpisodeFaults, as_service_error, log_fault
 from rolloutgym.server.metrics import EnvironmentMetrics, Metrics
 from rolloutgym.server.store import Key, Record, Store, Taken
 
@@ -272,13 +272,12 @@ class Sessions:
         limit = self.limits.step_timeout_s if timeout_s is None else min(timeout_s, self.limits.step_timeout_s)
         begun = perf_counter()
         try:
-            with EpisodeFaults(session.key.episode_id):
-                outcome = await within(limit, doing)
-                taken = _taken(session, record, action, outcome)
+            outcome = await within(limit, doing)
+            taken = _taken(session, record, action, outcome)
             await self._store.append(record, taken)
-        except BaseException:
+        except BaseException as fault:
             self._drop(session)
-            raise
+            raise as_service_error(fault, session.key.episode_id) from None
         session.metrics.step(perf_counter() - begun)
         if taken.done:
             session.metrics.finished[outcome.observation.info.stop_reason or "unknown"] += 1
@@ -370,11 +369,17 @@ class Sessions:
                 log.warning("the reaper has to wait: %s", error.message)
 
     async def reap(self) -> None:
-        """Forget the episodes whose time is over."""
-        now = monotonic()
+        """Forget the episodes whose time is over, and tell the store of those that a silent connection plays."""
+        now, idle_timeout_s = monotonic(), self.limits.idle_timeout_s
         for session in list(self._sessions.values()):
-            if session.expires_at <= now and not session.users and not session.attached:
-                await self._forget(session)
+            if session.users:
+                continue
+            if not session.attached:
+                if session.expires_at <= now:
+                    await self._forget(session)
+            elif session.expires_at <= now + idle_timeout_s * 2 / 3:
+                session.expires_at = now + idle_timeout_s
+                await self._store.keep(session.key, idle_timeout_s)
 
     def _hold(self, environment: AnyEnvironment, episode_id: str) -> "_Hold":
         """Exclusive use of an episode, with its record as the store has it now."""

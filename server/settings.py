@@ -5,7 +5,7 @@ An unknown `ROLLOUTGYM_` variable is an error, so that a misspelt limit does not
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -31,6 +31,10 @@ class Settings(BaseSettings):
     """Address to listen on; `0.0.0.0` is every one of the machine's."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     """Port to listen on; 0 takes a free one."""
+    workers: Annotated[int, Field(gt=0)] = 1
+    """Processes that serve the port; more than one share their episodes through a Redis store."""
+    worker_port: Annotated[int, Field(ge=0, le=65535)] = 0
+    """With several workers, each also listens on a port of its own, from this one on, for metrics; 0 is none."""
     environments: Annotated[tuple[EnvironmentName, ...], NoDecode, Field(min_length=1)] = ("sql", "toolcall", "code")
     """Which environments to serve, comma-separated."""
     default_env: EnvironmentName = "sql"
@@ -128,6 +132,12 @@ class Settings(BaseSettings):
         if len(set(names)) < len(names):
             raise ValueError("an environment is named twice")
         return names
+
+    @model_validator(mode="after")
+    def _workers_share_a_store(self) -> Self:
+        if self.workers > 1 and self.store == "memory":
+            raise ValueError("several workers need a store that they share: --store redis://HOST:PORT/0")
+        return self
 
     @model_validator(mode="before")
     @classmethod

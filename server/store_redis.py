@@ -123,7 +123,7 @@ def _member(key: Key) -> str:
 class RedisStore:
     """See `store.Store`. `wait_s` is how long `acquire` waits for another process, seconds."""
 
-    def __init__(self, url: str, *, idle_timeout_s: float, wait_s: float, lease_s: float = 10.0) -> None:
+    def __init__(self, url: str, *, idle_timeout_s: float, wait_s: float, lease_s: float = 5.0) -> None:
         # No retries underneath: a write that timed out may have landed, and only the caller can tell.
         self._redis = Redis.from_url(
             url,
@@ -194,6 +194,7 @@ class RedisStore:
                 # A lease that cannot be renewed is lost, and the next write will say so.
                 with suppress(StoreUnavailable):
                     await self._run(_RENEW, [_lease(key)], token, _milliseconds(self._lease_s))
+                    await self.keep(key, self._idle_ms / 1000)
 
     # ---- records ----
 

@@ -87,8 +87,9 @@ def add_service_routes(app: FastAPI, service: Service, known: Mapping[str, AnyEn
 
     @app.get("/ready", tags=["operations"])
     async def ready(response: Response) -> dict[str, str]:
-        response.status_code = 200 if service.ready else 503
-        return {"status": "ready" if service.ready else "not ready"}
+        is_ready = await service.ready()
+        response.status_code = 200 if is_ready else 503
+        return {"status": "ready" if is_ready else "not ready"}
 
     @app.get("/metrics", tags=["operations"])
     async def metrics() -> Response:
