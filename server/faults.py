@@ -19,8 +19,23 @@ def log_fault(fault: BaseException, episode_id: str | None) -> None:
     log.error("%s in episode %s\n%s", type(fault).__name__, episode_id, where)
 
 
+def as_service_error(fault: BaseException, episode_id: str) -> BaseException:
+    """What to raise in place of `fault`: a `ServiceError` of this episode, unless it ends the task or the process."""
+    match fault:
+        case DeadlineExceeded():
+            return StepTimeout(f"no result within {fault.seconds:g} s", episode_id=episode_id)
+        case ServiceError():
+            fault.episode_id = fault.episode_id or episode_id
+            return fault
+        case Exception() | SystemExit():
+            # A library that calls `sys.exit` must not end the service.
+            log_fault(fault, episode_id)
+            return Internal("the environment failed", episode_id=episode_id)
+    return fault
+
+
 class EpisodeFaults:
-    """Around code of an environment: whatever goes wrong inside leaves as a `ServiceError` of this episode."""
+    """Around code of an environment: what goes wrong inside leaves by `as_service_error`."""
 
     __slots__ = ("_episode_id",)
 
@@ -31,14 +46,5 @@ class EpisodeFaults:
         return
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, _: TracebackType | None) -> None:
-        match fault:
-            case None:
-                return
-            case DeadlineExceeded():
-                raise StepTimeout(f"no result within {fault.seconds:g} s", episode_id=self._episode_id) from None
-            case ServiceError():
-                fault.episode_id = fault.episode_id or self._episode_id
-            case Exception() | SystemExit():
-                # A library that calls `sys.exit` must not end the service.
-                log_fault(fault, self._episode_id)
-                raise Internal("the environment failed", episode_id=self._episode_id) from None
+        if fault is not None:
+            raise as_service_error(fault, self._episode_id) from None
