@@ -275,7 +275,7 @@ class Sessions:
             outcome = await within(limit, doing)
             taken = _taken(session, record, action, outcome)
             await self._store.append(record, taken)
-        except BaseException as fault:
+        except BaseException as fault:  # noqa: BLE001, recorded and raised again
             self._drop(session)
             raise as_service_error(fault, session.key.episode_id) from None
         session.metrics.step(perf_counter() - begun)
