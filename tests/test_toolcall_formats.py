@@ -60,6 +60,7 @@ SAMPLES: list[tuple[str, str | None, list[Pair], str]] = [
     ("llama", None, [("now", {})], '{"name": "now"}'),
     ("pythonic", None, [WEATHER, TIME], "[get_weather(city='Paris', days=3), get_time(zone=\"Europe/Paris\")]"),
     ("pythonic", None, [TIME], '<|tool_call_start|>[get_time(zone="Europe/Paris")]<|tool_call_end|>Let me see.'),
+    ("pythonic", None, [TIME], '<|python_start|>[get_time(zone="Europe/Paris")]<|python_end|><|eom|>'),
     ("pythonic", None, [("math.sqrt", {"x": -2.5e-3})], "[math.sqrt(x=-2.5e-3)]"),
     (
         "mistral",

@@ -315,6 +315,12 @@ def test_where_a_block_is_required_somebody_must_have_opened_it() -> None:
     ]
 
 
+@pytest.mark.parametrize("token", ["<|im_end|>", "<|eot_id|>", "<|eot|>", "</s>", "<turn|>"])
+def test_a_stop_token_is_no_content(token: str) -> None:
+    assert parse(f"Hello. {token}\n", SCHEMAS).content == "Hello."
+    assert parse(token, SCHEMAS).content == ""
+
+
 def test_content_is_what_is_left() -> None:
     text = f"<think>r</think> Look: {CALL} and {CALL} done. "
     reply = parse(text, SCHEMAS)
@@ -443,7 +449,7 @@ HOSTILE = [
     "<|tool_call>", "<|tool_call>call:f{", '<|tool_call>call:f{a:<|"|>', "<|channel|>",
     "<|channel|>commentary to=functions.f<|message|>", '<|channel|>commentary to=functions.f<|message|>{"', "to=f ",
     "<think>", "</think>", "<think></think>", "[", "{", "(", '"', "'", "\\", " ", "\n", "[f(", "[f(a=", "[f(a='",
-    "f(", '{"name":', "<tool_response>", "1", "a", "é", "<|tool_call_start|>[f(",
+    "f(", '{"name":', "<tool_response>", "1", "a", "é", "<|tool_call_start|>[f(", "<|python_start|>[",
     "<start_function_call>call:f{a:<escape>", "[f(a=((", "[f(a={'b':", "<tool_call>\n\n\n", "<tool_call>{'a':\"\\u",
 ]  # fmt: skip
 

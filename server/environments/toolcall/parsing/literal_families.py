@@ -9,6 +9,7 @@ from rolloutgym.server.environments.toolcall.parsing.values import LiteralReader
 GEMMA = Marks("<|tool_call>", "<tool_call|>")
 FUNCTION_GEMMA = Marks("<start_function_call>", "<end_function_call>")
 LFM2 = Marks("<|tool_call_start|>", "<|tool_call_end|>")
+LLAMA_4 = Marks("<|python_start|>", "<|python_end|>")
 
 _CALL_NAME = re.compile(r"[^\W\d][\w.\-]*+", re.ASCII)
 _KEYWORD = re.compile(r"[^\W\d]\w*+")
@@ -69,12 +70,16 @@ def _read_list(cursor: _Calls, start: int, found: Found) -> None:
 
 
 def read_lfm2(text: str, at: int, schemas: Schemas, found: Found) -> None:
-    """Pythonic lists between marks."""
     found.family = "pythonic"
-    read_blocks(text, at, LFM2, _lfm2_block, schemas, found)
+    read_blocks(text, at, LFM2, _list_block, schemas, found)
 
 
-def _lfm2_block(text: str, at: int, start: int, schemas: Schemas, found: Found) -> int:
+def read_llama_4(text: str, at: int, schemas: Schemas, found: Found) -> None:
+    found.family = "pythonic"
+    read_blocks(text, at, LLAMA_4, _list_block, schemas, found)
+
+
+def _list_block(text: str, at: int, start: int, schemas: Schemas, found: Found) -> int:
     cursor = _Calls(text, at)
     _read_list(cursor, start, found)
     return cursor.at

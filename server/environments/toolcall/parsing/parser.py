@@ -23,6 +23,7 @@ from rolloutgym.server.environments.toolcall.parsing.literal_families import (
     read_function_gemma,
     read_gemma,
     read_lfm2,
+    read_llama_4,
     read_pythonic,
 )
 from rolloutgym.server.environments.toolcall.parsing.reasoning import TAGS, Reasoning, split_reasoning
@@ -62,6 +63,7 @@ _READERS: dict[str, tuple[_Read, frozenset[Family]]] = {
     "<|tool_call>": (read_gemma, frozenset({"gemma"})),
     "<start_function_call>": (read_function_gemma, frozenset({"gemma"})),
     "<|tool_call_start|>": (read_lfm2, frozenset({"pythonic"})),
+    "<|python_start|>": (read_llama_4, frozenset({"pythonic"})),
 }
 
 
@@ -78,7 +80,7 @@ _BARE_JSON = re.compile(r"""(?:\[\s*+)?+\{\s*+["'](?:name|arguments|parameters|f
 _BARE_PYTHONIC = re.compile(r"\[\s*+[^\W\d][\w.\-]*+\s*+\(")
 _STOP_TOKENS = (
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "</s>", "<｜end▁of▁sentence｜>", "<end_of_turn>",
-    "<turn|>", "<|user|>", "<|observation|>",
+    "<turn|>", "<|eot|>", "<|eom|>", "<|user|>", "<|observation|>",
 )  # fmt: skip
 _SECTION_MARKS = re.compile(
     r"<｜tool▁calls▁(?:begin|end)｜>|</?｜DSML｜(?:function|tool)_calls>|<\|tool_calls_section_(?:begin|end)\|>"
