@@ -6,7 +6,6 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from rolloutgym.models import Action, Observation
-from rolloutgym.server.environments.base import Outcome
 from rolloutgym.server.environments.registry import AnyEnvironment
 from rolloutgym.server.errors import InvalidJson, InvalidRequest, Problem, ServiceError
 
@@ -55,8 +54,9 @@ class Codec:
         }
         return self._answer_json(fields)
 
-    def write_answer(self, outcome: Outcome, done: bool, episode_id: str, step_count: int) -> bytes:
-        observation, reward = outcome
+    def write_answer(
+        self, observation: Observation, reward: float, done: bool, *, episode_id: str, step_count: int
+    ) -> bytes:
         fields: AnswerFields[Any] = {
             "observation": observation,
             "reward": reward,

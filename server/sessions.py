@@ -479,13 +479,17 @@ def _repeated(record: Record, step: int | None, action: bytes | TruncationReason
 
 
 def _taken(session: Session, record: Record, action: bytes | TruncationReason, outcome: Outcome) -> Taken:
-    if not math.isfinite(outcome.reward):
+    # A number, whatever number type or truth the environment summed up.
+    reward = float(outcome.reward)
+    if not math.isfinite(reward):
         raise Internal("the environment gave no finite reward")
     done = outcome.done
-    answer = session.codec.write_answer(outcome, done, record.key.episode_id, record.step_count + 1)
+    answer = session.codec.write_answer(
+        outcome.observation, reward, done, episode_id=record.key.episode_id, step_count=record.step_count + 1
+    )
     assert session.episode is not None
     state = session.episode.state() if done else None
-    return Taken(action, answer, outcome.reward, done, state)
+    return Taken(action, answer, reward, done, state)
 
 
 async def _close(episode: Episode[Any]) -> None:

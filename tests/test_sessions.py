@@ -230,6 +230,14 @@ async def test_no_reward_but_a_finite_one_leaves_the_service(table: Table, rewar
     assert (await table.state())["step_count"] == 0
 
 
+@pytest.mark.parametrize(("reward", "written"), [(True, b'"reward":1.0'), (3, b'"reward":3.0'), (0, b'"reward":0.0')])
+async def test_a_reward_is_a_float_on_the_wire(table: Table, reward: float, written: bytes) -> None:
+    await table.reset()
+    table.environment.faults["odd"] = lambda: reward
+    action = table.environment.action_type(fault="odd")
+    assert written in await table.sessions.step(table.environment, "e", action)
+
+
 async def test_an_answer_that_cannot_be_written_is_an_internal_fault(table: Table) -> None:
     await table.reset()
     with pytest.raises(errors.Internal):

@@ -257,7 +257,9 @@ socket.recv()
 """
 
 
-def test_a_killed_client_leaves_nothing_behind(start_service: Callable[..., str], noop: Any) -> None:
+def test_a_killed_client_leaves_nothing_behind(
+    start_service: Callable[..., str], noop: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
     url = start_service({"noop": noop}, grace_s=0.1)
     noop.gates["gate"] = asyncio.Event()
     command = [sys.executable, "-c", CLIENT, f"{url.replace('http', 'ws', 1)}/noop/ws"]
@@ -274,6 +276,7 @@ def test_a_killed_client_leaves_nothing_behind(start_service: Callable[..., str]
     metrics = httpx2.get(f"{url}/metrics").text
     assert 'rolloutgym_live_episodes{environment="noop"} 0.0' in metrics
     assert "rolloutgym_websockets 0.0" in metrics
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_steps_are_not_acted_on_twice_when_the_answer_was_lost(start_service: Callable[..., str], noop: Any) -> None:
