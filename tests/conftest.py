@@ -3,7 +3,10 @@
 import asyncio
 import math
 import os
+import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -11,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -242,7 +246,8 @@ def start_service() -> Iterator[Callable[..., str]]:
 def shared_noop() -> Iterator[tuple[NoopEnvironment, str]]:
     """An environment and its service's base URL, for all tests of a module."""
     environment = NoopEnvironment()
-    with _serving({"noop": environment}) as url:
+    # No episode of an earlier test ends by itself while a later one counts.
+    with _serving({"noop": environment}, grace_s=3600.0) as url:
         yield environment, url
 
 
@@ -337,3 +342,80 @@ def service_url() -> Iterator[str]:
     """One service with all environments and default settings, shared by all tests of a process."""
     with _process() as service:
         yield service.url
+
+
+# ---- what several services share ------------------------------------------------------------------------------------
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _until_listening(port: int, what: str) -> None:
+    for _ in range(500):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.02)
+    raise RuntimeError(f"{what} did not start")
+
+
+class RedisServer:
+    """A Redis of the tests' own, without a disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = _free_port()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self._folder = folder
+        self.start()
+
+    def start(self) -> None:
+        address = ["--bind", "127.0.0.1", "--port", str(self.port)]
+        command = ["redis-server", *address, "--save", "", "--dir", str(self._folder)]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        _until_listening(self.port, "redis-server")
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(timeout=10)
+
+
+@pytest.fixture(scope="module")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    if shutil.which("redis-server") is None:
+        pytest.skip("redis-server is not installed")
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def start_balancer(tmp_path: Path) -> Iterator[Callable[[Sequence[int]], str]]:
+    """`start_balancer(ports)` runs nginx, as `deploy/` sets it up, in front of services on these loopback ports."""
+    if shutil.which("nginx") is None:
+        pytest.skip("nginx is not installed")
+    with ExitStack() as stack:
+
+        def start(ports: Sequence[int]) -> str:
+            port = _free_port()
+            shipped = (Path(__file__).parent.parent / "deploy" / "nginx" / "nginx.conf").read_text(encoding="utf-8")
+            (line,) = set(re.findall(r" *server rolloutgym-1:8000(.*;)\n", shipped))
+            servers = "".join(f"server 127.0.0.1:{each}{line}\n" for each in ports)
+            config = re.sub(r"( *server rolloutgym-\d:8000.*\n)+", servers, shipped)
+            config = config.replace("listen 8000;", f"listen 127.0.0.1:{port};").replace("auto;", "1;")
+            paths = "".join(
+                f"{kind}_temp_path {tmp_path}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+            )
+            config = config.replace("http {\n", f"http {{ access_log off; {paths}\n")
+            file = tmp_path / "nginx.conf"
+            file.write_text(f"daemon off; pid {tmp_path}/nginx.pid; error_log {tmp_path}/error.log;\n{config}")
+            process = subprocess.Popen(["nginx", "-p", str(tmp_path), "-c", str(file)], stderr=subprocess.DEVNULL)
+            stack.callback(process.wait, 10)
+            stack.callback(process.terminate)
+            _until_listening(port, "nginx")
+            return f"http://127.0.0.1:{port}"
+
+        yield start
