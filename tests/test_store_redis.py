@@ -1,13 +1,8 @@
 """Records shared through a real Redis."""
 
 import asyncio
-import shutil
-import signal
-import socket
-import subprocess
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
@@ -22,54 +17,11 @@ KEY = Key("sql", "e1")
 OTHER = Key("sql", "e2")
 
 
-class RedisServer:
-    def __init__(self, folder: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
-        self.url = f"redis://127.0.0.1:{self.port}/0"
-        self._folder = folder
-        self.start()
-
-    def start(self) -> None:
-        command = [
-            "redis-server",
-            "--port",
-            str(self.port),
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
-            "--dir",
-            str(self._folder),
-        ]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        for _ in range(200):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
-            time.sleep(0.02)
-        raise RuntimeError("redis-server did not start")
-
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(timeout=10)
-
-
-@pytest.fixture(scope="module")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    if shutil.which("redis-server") is None:
-        pytest.skip("redis-server is not installed")
-    server = RedisServer(tmp_path_factory.mktemp("redis"))
-    yield server
-    server.stop()
-
-
 MakeStore = Callable[..., RedisStore]
 
 
 @pytest.fixture
-async def make_store(redis_server: RedisServer, anyio_backend: str) -> AsyncIterator[MakeStore]:
+async def make_store(redis_server: Any, anyio_backend: str) -> AsyncIterator[MakeStore]:
     stores: list[RedisStore] = []
 
     def make(*, idle_timeout_s: float = 60.0, wait_s: float = 5.0, lease_s: float = 10.0) -> RedisStore:
@@ -245,9 +197,7 @@ async def test_use_and_keep_set_the_time_anew(make_store: MakeStore) -> None:
     assert await store.acquire(KEY) is not None
 
 
-async def test_a_redis_that_is_down_is_an_error_that_may_be_retried(
-    redis_server: RedisServer, make_store: MakeStore
-) -> None:
+async def test_a_redis_that_is_down_is_an_error_that_may_be_retried(redis_server: Any, make_store: MakeStore) -> None:
     store = make_store()
     record = await begun(store)
     await store.acquire(KEY)
