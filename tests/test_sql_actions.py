@@ -155,6 +155,7 @@ def test_understood(text: str, verb: str, argument: str) -> None:
         ("ANSWER:\n```\n\n```", "ANSWER needs an argument"),
         ("<think>QUERY: SELECT 1", "outside the reasoning"),
         ("QUERY: SELECT 1</think>", "outside the reasoning"),
+        ("QUERY: SELECT 1\n<think>a</think>\nQUERY: SELECT 2\n</think>", "outside the reasoning"),
         ('{"name": "drop_table", "arguments": {"table": "t"}}', "No action was found"),
         ('{"name": "query", "arguments": {"sql": ""}}', "No action was found"),
         ('{"name": "query", "arguments"', "No action was found"),

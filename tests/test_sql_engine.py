@@ -15,6 +15,10 @@ from rolloutgym.server.environments.sql.database import Limits
 from rolloutgym.server.environments.sql.engine import Engine, Subject
 from rolloutgym.server.environments.sql.formatting import Caps
 
+MANY = """
+CREATE TABLE t (a INT);
+WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 3000) INSERT INTO t SELECT x FROM n;
+"""
 GOLD = "SELECT name, age FROM singer WHERE age > 30 ORDER BY age DESC"
 
 
@@ -77,6 +81,31 @@ def test_a_dump_is_worth_less_than_the_right_columns(engine: Engine, subject: Su
     assert dump < _potential(engine, subject, "SELECT name, age FROM singer LIMIT 1") / 2
 
 
+def test_a_result_of_more_than_twice_the_golds_rows_is_a_dump(engine: Engine, tmp_path: Path) -> None:
+    path = tmp_path / "many.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(MANY)
+    subject = Subject(str(path), "SELECT a FROM t WHERE a <= 600")
+    assert _potential(engine, subject, "SELECT a FROM t WHERE a <= 1200") > 0.7
+    assert _potential(engine, subject, "SELECT a FROM t") < 0.41
+
+
+@pytest.mark.parametrize(
+    ("sql", "right"),
+    [
+        ("SELECT count(*) FROM singer WHERE age > 99", True),
+        ("SELECT sum(age > 99) FROM singer", True),
+        ("SELECT 0", False),
+        ("SELECT 0 FROM other LIMIT 1", False),
+        ("SELECT count(*) FROM other WHERE 0", False),
+    ],
+)
+def test_a_right_constant_from_nowhere_is_wrong(engine: Engine, subject: Subject, sql: str, right: bool) -> None:
+    """Zero stays zero on every copy: what tells these apart is what they read."""
+    zero = subject._replace(gold_sql="SELECT count(*) FROM singer WHERE age > 99")
+    assert engine.grade_sql(zero, sql, "sqlite", AnswerOptions()) is right
+
+
 def test_a_gold_is_computed_once(engine: Engine, subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     computed = []
     compute = gold.compute_gold
@@ -115,10 +144,7 @@ def test_what_was_seen(engine: Engine, subject: Subject) -> None:
 def test_counts_say_nothing_of_the_golds_size(engine: Engine, tmp_path: Path) -> None:
     path = tmp_path / "many.sqlite"
     with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(
-            "CREATE TABLE t (a INT); WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 3000)"
-            " INSERT INTO t SELECT x FROM n;"
-        )
+        connection.executescript(MANY)
     texts = {
         engine.query(Subject(str(path), gold_sql), "SELECT a FROM t LIMIT 2500", "sqlite", Caps(), ()).text
         for gold_sql in ("SELECT a FROM t", "SELECT max(a) FROM t")

@@ -107,6 +107,13 @@ async def test_the_four_actions(environment: SqlEnvironment) -> None:
     assert (info.turn, info.budget_remaining) == (5, 10)
 
 
+async def test_a_sample_has_as_many_rows_as_are_asked_for_within_the_cap(environment: SqlEnvironment) -> None:
+    episode, _ = await _start(environment, max_rows=2)
+    for text, shown in (("SAMPLE singer", "(2 rows)"), ("SAMPLE singer 1", "(1 row)"), ("SAMPLE singer 0", "(1 row)")):
+        assert shown in _content(await _say(episode, text))
+    assert "(2 rows)" in _content(await _say(episode, "SAMPLE: singer LIMIT 999999999"))
+
+
 async def test_questions_with_the_same_text_are_told_apart_by_task(environment: SqlEnvironment) -> None:
     for task, right in (("a", '["Joe", "Ann", "Lee, Kim"]'), ("b", '["Eve", "Ann", "Lee, Kim"]')):
         episode, observation = await _start(environment, task)

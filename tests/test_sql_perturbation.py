@@ -20,7 +20,7 @@ CREATE TABLE log (line TEXT);
 CREATE TRIGGER noted AFTER DELETE ON team BEGIN INSERT INTO log VALUES ('gone'); END;
 CREATE VIEW big AS SELECT * FROM team WHERE id > 50;
 WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 100) INSERT INTO city SELECT 'c' || x, x FROM n;
-INSERT INTO team SELECT row_number() OVER (), code, 1 + abs(length(code) * 7 % 100) FROM city;
+INSERT INTO team SELECT name, code, CASE WHEN name % 5 > 1 THEN name - 1 END FROM city;
 INSERT INTO team VALUES (1000, NULL, NULL), (1001, 'no such city', NULL);
 INSERT INTO pair SELECT a.id, b.id FROM team a, team b WHERE a.id < 20 AND b.id < 20;
 INSERT INTO match SELECT NULL, a.id, p.a, p.b FROM team a, pair p WHERE a.id % 10 = p.a % 10;

@@ -127,7 +127,7 @@ class SqlEpisode(Episode[SqlAction]):
         if command.verb == "DESCRIBE":
             shown = await self._executor.run(Engine.describe, self._subject.database, name)
         else:
-            rows = SAMPLE_ROWS if rows is None else min(max(rows, 1), self._options.max_rows)
+            rows = min(max(SAMPLE_ROWS if rows is None else rows, 1), self._options.max_rows)
             shown = await self._executor.run(Engine.sample, self._subject.database, name, rows, self._caps)
         return _Effect(shown.text, shown.failed, key=(command.verb, f"{name.lower()} {rows}"), seen=shown.seen)
 
