@@ -185,8 +185,19 @@ def test_harmony_without_calls_and_with_broken_ones() -> None:
     cut_off = '<|channel|>commentary to=functions.f<|message|>{"a": "b'
     tail = '<|channel|>commentary to=functions.f<|message|>{"a": 1} and more<|call|>'
     header = "<|channel|>commentary to=functions.f"
-    codes = [[problem.code for problem in parse(text, {}).problems] for text in (broken, cut_off, tail, header)]
-    assert codes == [["invalid_json"], ["truncated"], ["trailing_data"], ["truncated"]]
+    call = "<|channel|>commentary to=functions.f<|message|>{}<|call|>"
+    response = call + "<|start|>functions.f to=assistant<|channel|>commentary<|message|>{}<|end|>"
+    texts = (broken, cut_off, tail, header, header + "<|message|>", broken + header, response * 2)
+    assert [[problem.code for problem in parse(text, {}).problems] for text in texts] == [
+        ["invalid_json"],
+        ["truncated"],
+        ["trailing_data"],
+        ["truncated"],
+        ["truncated"],
+        ["invalid_json", "truncated"],
+        ["invented_response"],
+    ]
+    assert [found.name for found in parse(response, {}).calls] == ["f"]
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from rolloutgym.server.environments.toolcall.parsing.values import read_value, s
 
 STARTS = re.compile(r"\s*+(?:<\|start\|>\s*+assistant|<\|channel\|>|to=[^\s<]++\s*+(?:<\|channel\|>|<\|message\|>))")
 _MESSAGE = "<|message|>"
-_START = "<|start|>"
 _BODY_END = re.compile(r"<\|(?:end|call|return|start|channel)\|>")
 _END_TOKENS = ("<|end|>", "<|call|>", "<|return|>")
+_ROLE = re.compile(r"<\|start\|>\s*+([^\s<]++)")
 _RECIPIENT = re.compile(r"\bto=([^\s<]++)")
 _CHANNEL = re.compile(r"<\|channel\|>\s*+(\w++)")
 
@@ -32,24 +32,30 @@ def read_harmony(text: str, found: Found) -> Harmony:
     """All messages of the reply; calls go to `found`."""
     reasoning: list[str] = []
     content: list[str] = []
+    invented = -1
     at = 0
     while (body := text.find(_MESSAGE, at)) >= 0:
         header = text[at:body]
         body += len(_MESSAGE)
-        recipient = _RECIPIENT.search(header)
-        if recipient and not header.strip().startswith("<|start|>user"):
+        role, recipient = _ROLE.search(header), _RECIPIENT.search(header)
+        ours = role is None or role[1] == "assistant"
+        if recipient and ours:
             if found.full(at):
                 break
             at = _read_call(text, at, body, recipient[1], found)
             continue
         end = _BODY_END.search(text, body)
-        channel = _CHANNEL.search(header)
-        said = reasoning if channel and channel[1] == "analysis" else content
-        said.append(text[body : end.start() if end else len(text)])
+        if ours:
+            channel = _CHANNEL.search(header)
+            said = reasoning if channel and channel[1] == "analysis" else content
+            said.append(text[body : end.start() if end else len(text)])
+        elif invented < 0:
+            invented = at
         at = len(text) if end is None else end.end() if end[0] in _END_TOKENS else end.start()
-    unfinished = _RECIPIENT.search(text, at)
-    if unfinished and not found.problems:
+    if _RECIPIENT.search(text, at):  # a call whose body never came
         found.problem(ProblemCode.TRUNCATED, at)
+    if invented >= 0:
+        found.problem(ProblemCode.INVENTED_RESPONSE, invented)
     return Harmony("\n".join(reasoning) if reasoning else None, "\n".join(content).strip())
 
 
@@ -59,7 +65,7 @@ def _read_call(text: str, start: int, body: int, recipient: str, found: Found) -
     try:
         end = skip_space(text, body)
         arguments, literal = {}, False
-        if not _BODY_END.match(text, end) and end < len(text):
+        if not _BODY_END.match(text, end):  # an empty body counts only if something ends it
             value = read_value(text, end)
             arguments, literal = arguments_of(value.value, start), value.literal
             end = skip_space(text, value.end)

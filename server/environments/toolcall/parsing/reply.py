@@ -54,7 +54,7 @@ class ProblemCode(StrEnum):
     TOO_LONG = "too_long"
     TOO_MANY_CALLS = "too_many_calls"
     INVENTED_RESPONSE = "invented_response"
-    """The model wrote a tool's response itself."""
+    """The model wrote a tool's response, or the user's words, itself."""
     CALL_IN_THINK = "call_in_think"
     THINK_MISSING = "think_missing"
     THINK_FORBIDDEN = "think_forbidden"
