@@ -1,5 +1,6 @@
 """The guarded database: what it shows, counts, caps and reports."""
 
+import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -267,6 +268,24 @@ def test_a_damaged_page_is_our_fault_not_the_models(tmp_path: Path) -> None:
     path.write_bytes(content)
     with closing(Database(path)) as database, pytest.raises(DatabaseBroken):
         database.query("SELECT * FROM t")
+
+
+def test_published_queries_run_under_the_controls() -> None:
+    """Every gold query of the data set, with as many rows as it has without controls."""
+    pack = Path(__file__).parents[2] / "shared/data/sql"
+    if not pack.is_dir():
+        pytest.skip(f"there is no data set in {pack.parent}")
+    questions = [json.loads(line) for line in (pack / "questions.jsonl").read_text().splitlines()]
+    paths = {name: pack / "databases" / name / f"{name}.sqlite" for name in {entry["db_id"] for entry in questions}}
+    databases = {name: Database(path) for name, path in paths.items()}
+    counts = {
+        entry["id"]: len(databases[entry["db_id"]].query(entry["gold_sql"], max_rows=10_000).rows)
+        for entry in questions
+    }
+    for database in databases.values():
+        database.close()
+    assert len(counts) == 1_374
+    assert counts == {entry["id"]: entry["n_rows"] for entry in questions}
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1))

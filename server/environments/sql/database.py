@@ -154,6 +154,7 @@ class Database:
         except sqlite3.Error as error:
             self._connection.close()
             raise DatabaseBroken(f"the database cannot be read: {error}") from None
+        self._native = sqlite3.connect(":memory:", check_same_thread=False)
         self._fix_clock()
         self._set_limits()
         self._set_authorizer()
@@ -161,6 +162,7 @@ class Database:
 
     def close(self) -> None:
         self._connection.close()
+        self._native.close()
 
     def schema(self) -> Schema:
         return self._schema
@@ -247,15 +249,15 @@ class Database:
         self._connection.set_progress_handler(self._on_tick, STEPS_PER_TICK)
 
     def _fix_clock(self) -> None:
-        """Date functions with a clock that stands still and a time zone that is UTC; all else is SQLite's own."""
-        native = sqlite3.connect(":memory:", check_same_thread=False)
+        """Date functions with a clock that stands still and a time zone that is UTC; all else is SQLite's own, asked of
+        a second, empty database."""
 
         def define(name: str, *, fixed: int) -> None:
             # The arguments before `fixed` (strftime's format) are never a moment.
             def function(*arguments: Cell) -> Cell:
                 given = [*arguments[:fixed], *_moment(arguments[fixed:])]
                 sql = f"SELECT {name}({','.join('?' * len(given))})"
-                return native.execute(sql, given).fetchone()[0]  # type: ignore[no-any-return]
+                return self._native.execute(sql, given).fetchone()[0]  # type: ignore[no-any-return]
 
             self._connection.create_function(name, -1, function, deterministic=True)
 
