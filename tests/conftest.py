@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+from hypothesis import settings as hypothesis_settings
 from pydantic import Field, JsonValue
 
 from rolloutgym.models import Action, Info, Message, Observation, StopReason, TaskInfo, ToolSpec
@@ -28,6 +29,10 @@ from rolloutgym.server.environments.tasks import TaskSet
 from rolloutgym.server.errors import InvalidRequest
 from rolloutgym.server.serving import Server, serve, server_of
 from rolloutgym.server.settings import Settings
+
+# How long an example takes depends on what else the machine does.
+hypothesis_settings.register_profile("suite", deadline=None)
+hypothesis_settings.load_profile("suite")
 
 
 @pytest.fixture
