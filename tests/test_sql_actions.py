@@ -169,6 +169,14 @@ def test_not_understood(text: str, says: str) -> None:
     assert "Expected one action: DESCRIBE" in result.reason
 
 
+def test_a_text_that_is_too_long_is_not_read() -> None:
+    filler = "x" * (2**20 - len("\nANSWER: 3"))
+    assert parse_text(f"{filler}\nANSWER: 3") == Command("ANSWER", "3")
+    result = parse_text(f"{filler}x\nANSWER: 3")
+    assert isinstance(result, Invalid)
+    assert "longer than 1048576" in result.reason
+
+
 def test_a_call_keeps_its_id_and_text_has_none() -> None:
     call = {"id": "call_7", "function": {"name": "query", "arguments": {"sql": "SELECT 1"}}}
     assert parse_text(json.dumps({"tool_calls": [call]})) == Command("QUERY", "SELECT 1", "call_7")

@@ -57,6 +57,8 @@ _ARGUMENT_NAMES: Mapping[SqlVerb, tuple[str, ...]] = {
     "ANSWER": ("argument", "value", "answer"),
 }
 _VERBS: Mapping[str, SqlVerb] = {verb: verb for verb in _ARGUMENT_NAMES}
+MAX_TEXT = 2**20
+"""Characters of model output that are read; parsing runs beside other episodes' steps."""
 EXPECTED = (
     "Expected one action: DESCRIBE: <table>, SAMPLE: <table>, QUERY: <one SELECT statement>, or ANSWER: <the answer>."
 )
@@ -82,6 +84,8 @@ class Invalid:
 
 def parse_text(text: str) -> Command | Invalid:
     """The last well-formed action of raw model output."""
+    if len(text) > MAX_TEXT:
+        return Invalid(f"The text is longer than {MAX_TEXT} characters. {EXPECTED}")
     visible = _without_thought(text)
     found: Command | None = None
     at = -1
