@@ -13,6 +13,7 @@ from rolloutgym.models import Message, ToolSpec
 from rolloutgym.training.chat import ChatEncoder, InlineEncoder, UnstableTemplate
 from rolloutgym.training.generators.base import Conversation
 from rolloutgym.training.generators.transformers import TransformersGenerator, evaluation_mode
+from rolloutgym.training.generators.vllm import VLLMGenerator
 from rolloutgym.training.sampling import SamplingParams
 from rolloutgym.training.stops import StopTags, decode
 from rolloutgym.training.tiny import byte_tokenizer, tiny_llama, word_tokenizer
@@ -323,3 +324,73 @@ def test_inline_text_goes_on_in_the_open_turn() -> None:
 def test_a_word_tokenizer_is_lossless_on_its_words() -> None:
     tokenizer = word_tokenizer(["SELECT", "'paris'", "7"])
     assert tokenizer.decode(tokenizer.encode("SELECT 7 'paris'")) == "SELECT 7 'paris'"
+
+
+# ---- vLLM -----------------------------------------------------------------------------------------------------------
+
+
+class FakeVLLM:
+    """TRL's generation object: each prompt of some length is answered by the next script line."""
+
+    top_k, top_p, min_p = 0, 1.0, None
+    max_completion_length = 99
+
+    def __init__(self, *answers: list[int]) -> None:
+        self.generation_kwargs: dict[str, Any] = {"seed": 1}
+        self.answers = list(answers)
+        self.calls: list[dict[str, Any]] = []
+
+    def generate(self, prompts: list[list[int]], images: None, num_generations: int) -> Any:
+        assert num_generations == 1
+        self.calls.append(
+            {"prompts": prompts, "max_tokens": self.max_completion_length, "kwargs": dict(self.generation_kwargs)}
+        )
+        ids = [self.answers.pop(0) for _ in prompts]
+        return prompts, ids, [[[-0.25] for _ in row] for row in ids], None
+
+
+def vllm(fake: FakeVLLM, **settings: Any) -> VLLMGenerator:
+    return VLLMGenerator(fake, TOKENIZER, ChatEncoder(TOKENIZER), **settings)
+
+
+def test_vllm_rows_keep_their_ids_and_ended_rows_send_dummies() -> None:
+    a, b, code = TOKENIZER.encode("a")[0], TOKENIZER.encode("b")[0], TOKENIZER.encode("</code>")[0]
+    fake = FakeVLLM([a, EOS], [b, code], [a, a, a], [b])
+    batch = vllm(fake, stop_tags=["</code>"]).begin(conversations([3, 5]))
+    first = batch.generate({0: 10, 1: 20})
+    assert [(first[row].action, first[row].complete) for row in (0, 1)] == [("a", True), ("b</code>", True)]
+    batch.reply(0, [Message(role="user", content="go on")], room=99)
+    second = batch.generate({0: 2})
+    assert (second[0].action, second[0].complete, second[0].tokens) == (
+        "aa",
+        False,
+        2,
+    )  # its own budget, not the call's
+    batch.close()
+    assert [call["max_tokens"] for call in fake.calls] == [20, 2]
+    assert fake.calls[1]["prompts"] == [batch.trace(0).ids_from(0)[:-2], [EOS]]
+    assert fake.calls[0]["kwargs"] == {"seed": 1, "stop": ["</code>"], "include_stop_str_in_output": True}
+    assert (fake.max_completion_length, fake.generation_kwargs) == (99, {"seed": 1})
+    assert batch.trace(1).logprobs_T == [-0.25, -0.25]
+
+
+def test_every_process_calls_as_often_as_the_busiest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process wants two turns more than this one: this one goes on with dummies until nobody wants any."""
+    others = iter([[7], [30], [0]])
+    monkeypatch.setattr("rolloutgym.training.generators.vllm.gather_object", lambda mine: mine + next(others))
+    fake = FakeVLLM([EOS], [EOS])
+    batch = vllm(fake).begin(conversations([3]))
+    batch.generate({0: 5})
+    batch.close()
+    assert [call["max_tokens"] for call in fake.calls] == [7, 30]
+    assert fake.calls[1]["prompts"] == [[EOS]]
+    assert next(others, None) is None
+
+
+@pytest.mark.parametrize("filters", [{"top_k": 5}, {"top_p": 0.9}, {"min_p": 0.1}])
+def test_filters_that_bend_vllms_logprobs_are_refused(filters: dict[str, float]) -> None:
+    fake = FakeVLLM()
+    for name, value in filters.items():
+        setattr(fake, name, value)
+    with pytest.raises(ValueError, match="log-probabilities"):
+        vllm(fake)

@@ -89,6 +89,8 @@ class Rollout:
     sampled_tokens: int
     transcript: tuple[Message, ...]
     """The conversation as text, for logs; the ids are the truth."""
+    info: Info | None = None
+    """The environment's last numbers, its own fields among them; None for a faulted row."""
     fault: Fault | None = None
 
 
@@ -198,6 +200,7 @@ class _Row:
             invalid_actions=self.invalid_actions,
             sampled_tokens=self.sampled_tokens,
             transcript=tuple(self.transcript),
+            info=self.info if not self.fault else None,
             fault=self.fault,
         )
 

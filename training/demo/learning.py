@@ -48,7 +48,7 @@ class Plan:
     warm_steps: int = 300
     warm_batch: int = 64
     warm_learning_rate: float = 2e-3
-    grpo_steps: int = 100
+    grpo_steps: int = 80
     prompts: int = 12
     """Different tasks in a GRPO step."""
     group: int = 8
