@@ -7,6 +7,7 @@ import httpx2
 import jsonschema
 import pytest
 from starlette.testclient import TestClient
+from uvicorn.importer import ImportFromStringError, import_from_string
 
 from rolloutgym.models import Metadata, SplitInfo, State, TaskInfo
 from rolloutgym.server.app import create_app
@@ -181,6 +182,14 @@ def test_metrics_count_rest_and_websocket(fresh: TestClient) -> None:
 
 
 # ---- start and stop ----
+
+
+def test_uvicorn_finds_the_application_that_the_variables_describe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROLLOUTGYM_ENVIRONMENTS", "toolcall")
+    app = import_from_string("rolloutgym.server.app:app")
+    assert list(app.state.service.environments) == ["toolcall"]
+    with pytest.raises(ImportFromStringError, match="nothing"):
+        import_from_string("rolloutgym.server.app:nothing")
 
 
 def test_environments_start_and_stop_with_the_service(noop: Any) -> None:

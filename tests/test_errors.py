@@ -22,7 +22,7 @@ def test_every_code_has_one_type() -> None:
 def test_an_error_says_code_boundary_and_whether_to_try_again(kind: type[errors.ServiceError]) -> None:
     error = errors.CapacityReached(3) if kind is errors.CapacityReached else kind("what happened", episode_id="e")
     response = error_response(error)
-    detail = ErrorBody.model_validate_json(response.body).error
+    detail = ErrorBody.model_validate_json(bytes(response.body)).error
     assert (detail.code, detail.boundary, detail.retryable) == (kind.code, kind.boundary, kind.retryable)
     assert (detail.message, detail.episode_id) == (error.message, error.episode_id)
     assert response.status_code == kind.status

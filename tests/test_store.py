@@ -2,6 +2,7 @@
 
 import pytest
 
+from rolloutgym.models import StopReason
 from rolloutgym.server.errors import CapacityReached
 from rolloutgym.server.store import Key, MemoryStore, Record, Taken
 
@@ -22,7 +23,7 @@ async def test_a_record_grows_by_what_was_taken() -> None:
     await store.append(one, Taken(b"{}", b"answer", 0.5, False))
     assert await store.acquire(A) is one
     assert (one.step_count, one.rewards, one.answers, one.done) == (1, [0.5], [b"answer"], False)
-    await store.append(one, Taken("max_tokens", b"end", 1.0, True, {"x": 1}))
+    await store.append(one, Taken(StopReason.MAX_TOKENS, b"end", 1.0, True, {"x": 1}))
     assert (one.step_count, one.done, one.state) == (2, True, {"x": 1})
 
 

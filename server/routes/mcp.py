@@ -45,6 +45,7 @@ def add_mcp_routes(app: FastAPI, service: Service, environment: AnyEnvironment) 
     async def converse(socket: WebSocket, episode_id: str | None = None) -> None:
         """JSON-RPC messages, without a frame around them."""
         await socket.accept()
+        service.metrics.connections += 1
         agent = Agent(service, environment, episode_id)
         attached: str | None = None
         try:
@@ -60,6 +61,7 @@ def add_mcp_routes(app: FastAPI, service: Service, environment: AnyEnvironment) 
             # The agent has gone while its answer was on the way.
             return
         finally:
+            service.metrics.connections -= 1
             if attached is not None:
                 await service.sessions.detach(environment, attached, service.settings.grace_s)
 
