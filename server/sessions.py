@@ -352,7 +352,10 @@ class Sessions:
         self._drop(session)
         self._finished[session.key] = None
         if len(self._finished) > self.limits.capacity:
-            await self._forget(self._sessions[next(iter(self._finished))])
+            ended = (self._sessions[key] for key in self._finished)
+            oldest = next((one for one in ended if not one.users and not one.attached), None)
+            if oldest is not None:
+                await self._forget(oldest)
 
     async def _forget(self, session: Session) -> None:
         self._drop(session)

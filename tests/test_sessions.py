@@ -476,6 +476,18 @@ async def test_finished_episodes_are_crowded_out_by_newer_ones(make_table: Calla
         assert (await table.state(f"e{n}"))["done"]
 
 
+async def test_a_finished_episode_that_is_still_played_is_not_crowded_out(make_table: Callable[..., Table]) -> None:
+    table = make_table(capacity=2)
+    await table.reset("attached")
+    await table.sessions.attach(table.environment, "attached")
+    end = await table.step("attached", at=0, finish=True)
+    for n in range(5):
+        await table.reset(f"e{n}")
+        await table.step(f"e{n}", finish=True)
+    assert await table.step("attached", at=0, finish=True) == end
+    assert len(table.sessions._sessions) == 2
+
+
 async def test_a_finished_episode_that_began_anew_is_not_crowded_out(make_table: Callable[..., Table]) -> None:
     table = make_table(capacity=2)
     await table.reset("e")
