@@ -37,6 +37,7 @@ MODES: dict[str, dict[str, bool]] = {
     "sealed": {"use_landlock": False, "use_namespaces": False, "use_private_uid": False},
     "shared uid": {"use_private_uid": False},
 }
+_SYSTEM_PYTHON = "/usr/bin/python3"
 DIFFERENT_WHEN_SEALED = {"files", "metadata", "proc", "inherited memory", "descriptors"}
 
 
@@ -124,42 +125,97 @@ def _play_elsewhere(command: list[str], **keywords: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def plain_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """A command prefix that runs the arena as an ordinary user, who can read this interpreter and its packages."""
-    if os.geteuid() != 0 or not Path("/usr/bin/python3").exists() or shutil.which("setpriv") is None:
-        pytest.skip("needs root, setpriv and a system Python that other users can run")
-    base = subprocess.run(
-        ["/usr/bin/python3", "-c", f"import sys; print(sys.version_info[:2] == {tuple(sys.version_info[:2])})"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    if base.stdout.strip() != "True":
-        pytest.skip("the system Python is of another version than the packages")
-    folder = tmp_path_factory.mktemp("plain")
-    package = Path(__file__).parent.parent
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The package and the attacks in a folder that anybody can read."""
+    folder = tmp_path_factory.mktemp("copied")
     ignored = shutil.ignore_patterns(".*", "tests", "build", "__pycache__")
-    shutil.copytree(package, folder / "rolloutgym", ignore=ignored)
+    shutil.copytree(Path(__file__).parent.parent, folder / "rolloutgym", ignore=ignored)
     shutil.copytree(HERE, folder / "attacks")
     for path in [folder, *folder.parents]:
         if path != Path("/"):
             path.chmod(path.stat().st_mode | 0o755)
-    yield ["setpriv", "--reuid=61001", "--regid=61001", "--clear-groups", "--no-new-privs", "/usr/bin/python3", "-P"]
+    yield folder
     shutil.rmtree(folder)
 
 
+def _site_packages() -> str:
+    return next(path for path in sys.path if path.endswith("site-packages"))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", [[], ["--no-namespaces"], ["--no-landlock", "--no-namespaces"]], ids=str)
-def test_attacks_are_held_as_an_ordinary_user(
-    plain_python: list[str], mode: list[str], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = next(tmp_path_factory.getbasetemp().glob("plain*"))
-    site = next(p for p in sys.path if p.endswith("site-packages"))
+@pytest.mark.parametrize(
+    ("mode", "level"),
+    [([], "namespaces"), (["--no-namespaces"], "landlock"), (["--no-landlock", "--no-namespaces"], "sealed")],
+    ids=["namespaces", "landlock", "sealed"],
+)
+def test_attacks_are_held_as_an_ordinary_user(copied: Path, mode: list[str], level: str) -> None:
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("needs root and setpriv")
+    probe = [_SYSTEM_PYTHON, "-c", "import sys; print(*sys.version_info[:2])"]
+    if not Path(_SYSTEM_PYTHON).exists() or subprocess.check_output(probe).split() != [
+        b"3",
+        b"%d" % sys.version_info[1],
+    ]:
+        pytest.skip("needs a system Python of this version, which other users can run")
     summary = _play_elsewhere(
-        [*plain_python, str(folder / "attacks" / "arena.py"), *mode],
+        [
+            "setpriv",
+            "--reuid=61001",
+            "--regid=61001",
+            "--clear-groups",
+            "--no-new-privs",
+            _SYSTEM_PYTHON,
+            "-P",
+            str(copied / "attacks" / "arena.py"),
+            *mode,
+        ],
         cwd="/",
-        env={"PYTHONPATH": f"{folder}:{site}", "PATH": "/usr/bin:/bin", "HOME": "/nonexistent"},
+        env={"PYTHONPATH": f"{copied}:{_site_packages()}", "PATH": "/usr/bin:/bin", "HOME": "/nonexistent"},
     )
-    assert summary["lost"] == {}
-    assert not summary["private_uid"]
-    assert summary["level"] == {0: "namespaces", 1: "landlock", 2: "sealed"}[len(mode)]
+    assert (summary["lost"], summary["private_uid"], summary["level"]) == ({}, False, level)
+
+
+HARDENED = ["--cap-drop=ALL", "--security-opt=no-new-privileges", "--user=1000", "--read-only", "--tmpfs=/tmp"]
+
+
+@pytest.mark.slow
+@pytest.mark.docker
+@pytest.mark.parametrize(
+    ("options", "mode", "level", "private_uid"),
+    [
+        ([], [], "landlock", True),
+        (["--user=1000"], [], "landlock", False),
+        (HARDENED, [], "landlock", False),
+        (HARDENED, ["--no-landlock"], "sealed", False),
+        (["--cap-drop=ALL"], [], "landlock", False),
+    ],
+    ids=["default", "user", "hardened", "hardened and sealed", "root without capabilities"],
+)
+def test_attacks_are_held_in_a_container(
+    copied: Path, options: list[str], mode: list[str], level: str, private_uid: bool
+) -> None:
+    """In an image with a Python of this version; the packages are mounted from here."""
+    if (
+        shutil.which("docker") is None
+        or subprocess.run(["docker", "info"], capture_output=True, check=False).returncode
+    ):
+        pytest.skip("needs a Docker engine")
+    image = os.environ.get("ROLLOUTGYM_TEST_IMAGE", "python:3.11-slim")
+    mounts = [f"--volume={copied}:/copied:ro", f"--volume={_site_packages()}:/site:ro"]
+    summary = _play_elsewhere(
+        [
+            "docker",
+            "run",
+            "--rm",
+            "--network=none",
+            *options,
+            *mounts,
+            "--env=PYTHONPATH=/copied:/site",
+            image,
+            "python3",
+            "-P",
+            "/copied/attacks/arena.py",
+            *mode,
+        ]
+    )
+    assert (summary["lost"], summary["private_uid"], summary["level"]) == ({}, private_uid, level)

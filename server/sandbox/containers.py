@@ -10,6 +10,7 @@ import itertools
 import json
 import logging
 import os
+import secrets
 import signal
 import socket
 import struct
@@ -43,8 +44,11 @@ def receive(size):
         if not chunk: return b""
         data += chunk
     return data
+def write(fd, data):
+    while data: data = data[os.write(fd, data):]
 def send(data):
-    while data: data = data[os.write(4, data):]
+    write(1, payload["marker"].encode())
+    write(4, data)
 os.dup2(0, 3); os.dup2(1, 4); os.dup2(2, 1); os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 payload = json.loads(receive(struct.unpack("=I", receive(4))[0]))
 for name in payload["preload"]:
@@ -108,13 +112,16 @@ class ContainerBackend:
         id_ = next(self._ids)
         child = Child(id_, 0, None, cpu_allowance, self._signal, pid=pid)
         self._containers[id_] = container, child
+        marker = secrets.token_hex(16)
         payload = {
+            "marker": marker,
             "runner": files(__package__).joinpath("runner.py").read_text(),
             "seed": seed,
             "preload": ["numpy", "numpy.random"],  # what must be there to be seeded
         }
         thread = threading.Thread(
-            target=self._attend, args=(id_, container, stream, json.dumps(payload).encode(), child.take_descriptors())
+            target=self._attend,
+            args=(id_, container, stream, json.dumps(payload).encode(), marker.encode(), child.take_descriptors()),
         )
         self._threads.add(thread)
         thread.start()
@@ -132,7 +139,7 @@ class ContainerBackend:
             network_mode="none",
             ipc_mode="none",
             read_only=True,
-            tmpfs={"/scratch": f"size={limits.disk},nr_inodes={limits.files},mode=1777,nosuid,nodev"},
+            tmpfs={"/scratch": f"size={limits.disk},nr_inodes={limits.files},mode=0700,uid=65534,gid=65534"},
             working_dir="/scratch",
             user=_USER,
             cap_drop=["ALL"],
@@ -176,23 +183,25 @@ class ContainerBackend:
 
     # -- one thread per container
 
-    def _attend(self, id_: int, container: Any, attached: Any, payload: bytes, ends: tuple[int, int]) -> None:
+    def _attend(
+        self, id_: int, container: Any, attached: Any, payload: bytes, marker: bytes, ends: tuple[int, int]
+    ) -> None:
         """Carry between the child's ends and the container's streams until it has ended."""
         stream: socket.socket = attached._sock
         channel, output = socket.socket(fileno=ends[0]), ends[1]
         stream.sendall(struct.pack("=I", len(payload)) + payload)
         feeder = threading.Thread(target=self._feed, args=(channel, stream))
         feeder.start()
+        in_order = _InOrder(marker)
         try:
             while header := _receive(stream, _STREAM.size):
                 kind, length = _STREAM.unpack(header)
-                data = _receive(stream, length)
-                if kind == _STDOUT:
-                    channel.sendall(data)
-                else:
-                    _write_all(output, data)
+                printed, replies = in_order.take(_receive(stream, length), is_reply=kind == _STDOUT)
+                _write_all(output, printed)
+                channel.sendall(replies)
         except OSError as error:
             logger.debug("a container's streams ended: %s", error)
+        _write_all(output, in_order.rest())
         code = self._end(container)
         self._loop.call_soon_threadsafe(self._on_end, id_, code)
         channel.shutdown(socket.SHUT_RDWR)
@@ -224,6 +233,35 @@ class ContainerBackend:
         _, child = self._containers.pop(id_)
         child.on_exit(Exit(code, child.cpu_s()))
         self._threads = {thread for thread in self._threads if thread.is_alive()}
+
+
+class _InOrder:
+    """Puts replies behind what was printed before them: the engine keeps no order between a container's two streams, so
+    the container prints a marker before each reply."""
+
+    def __init__(self, marker: bytes) -> None:
+        self._marker = marker
+        self._printed = bytearray()
+        self._replies = bytearray()
+
+    def take(self, data: bytes, *, is_reply: bool) -> tuple[bytes, bytes]:
+        """What can go on to the output and to the channel."""
+        if is_reply:
+            self._replies += data
+        else:
+            self._printed += data
+        printed, found, rest = bytes(self._printed).partition(self._marker)
+        if found and self._replies:
+            replies, self._replies, self._printed = bytes(self._replies), bytearray(), bytearray(rest)
+            return printed, replies
+        if found:
+            return b"", b""
+        keep = len(self._marker) - 1  # may be the beginning of a marker
+        ready, self._printed = bytes(self._printed[:-keep]), self._printed[-keep:]
+        return ready, b""
+
+    def rest(self) -> bytes:
+        return bytes(self._printed).replace(self._marker, b"")
 
 
 def _receive(stream: socket.socket, size: int) -> bytes:

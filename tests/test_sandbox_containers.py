@@ -1,0 +1,133 @@
+"""The docker backend, against a real engine: the image named by ROLLOUTGYM_TEST_IMAGE, or python:3.11-slim."""
+
+import asyncio
+import gc
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from rolloutgym.server.errors import SandboxUnavailable
+from rolloutgym.server.sandbox.client import Limits, Sandbox, SandboxConfig, SessionLost
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow]
+IMAGE = os.environ.get("ROLLOUTGYM_TEST_IMAGE", "python:3.11-slim")
+Play = Callable[[Callable[[Sandbox], Awaitable[Any]]], Any]
+
+
+def _engine() -> Any:
+    docker = pytest.importorskip("docker")
+    try:
+        engine = docker.from_env()
+        engine.images.get(IMAGE)
+    except docker.errors.DockerException as error:
+        pytest.skip(f"no Docker engine with {IMAGE}: {error}")
+    return engine
+
+
+@pytest.fixture(scope="module")
+def play() -> Iterator[Play]:
+    engine = _engine()
+    with asyncio.Runner() as runner:
+        sandbox = Sandbox(SandboxConfig(backend="docker", image=IMAGE))
+        runner.run(sandbox.start())
+
+        async def call(what: Callable[[Sandbox], Awaitable[Any]]) -> Any:
+            return await what(sandbox)
+
+        yield lambda what: runner.run(call(what))
+        runner.run(sandbox.stop())
+    assert engine.containers.list(all=True, filters={"label": "rolloutgym.sandbox"}) == []
+    engine.close()
+
+
+def test_level_is_proved(play: Play) -> None:
+    async def report(sandbox: Sandbox) -> Any:
+        return sandbox.report.as_json()
+
+    shown = play(report)
+    assert (shown["backend"], shown["level"], shown["failed"]) == ("docker", "namespaces", [])
+
+
+def test_run(play: Play) -> None:
+    result = play(lambda sandbox: sandbox.run("print('hi')\nimport sys\nprint('err', file=sys.stderr)\n6 * 7", seed=1))
+    assert (result.status, result.output, result.value, result.state_kept) == ("ok", "hi\nerr\n", "42", False)
+
+
+def test_session_keeps_variables_and_survives_an_interrupt(play: Play) -> None:
+    async def steps(sandbox: Sandbox) -> Any:
+        session = await sandbox.open_session(seed=3)
+        results = [
+            await session.step("import random\nx = random.random()\nopen('note', 'w').write('n')"),
+            await session.step("import time\ntime.sleep(60)", limits=Limits(wall_s=1)),
+            await session.step("open('note').read(), x == random.Random(3).random()"),
+        ]
+        await session.close()
+        return results
+
+    first, limited, last = play(steps)
+    assert first.status == "ok"
+    assert (limited.status, limited.state_kept) == ("wall_limit", True)
+    assert last.value == "('n', True)"
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("while True: print('x' * 1000)", "output_limit"),
+        ("import signal\nsignal.signal(2, signal.SIG_IGN)\nwhile True: pass", "cpu_limit"),
+        ("import os\nos._exit(3)", "exited"),
+        ("import ctypes\nctypes.string_at(0)", "crashed"),
+        ("data = []\nwhile True: data.append(bytearray(1 << 24))", "memory_limit"),
+    ],
+)
+def test_limits_and_ends(play: Play, code: str, status: str) -> None:
+    limits = Limits(cpu_s=1, wall_s=20, memory=128 << 20)
+
+    async def steps(sandbox: Sandbox) -> Any:
+        session = await sandbox.open_session(limits=limits)
+        result = await session.step(code)
+        with pytest.raises(SessionLost):
+            await session.step("1")
+        return result
+
+    assert play(steps).status == status
+
+
+def test_fork_bomb_stays_inside(play: Play) -> None:
+    code = """
+import os, time
+try:
+    while True:
+        if os.fork() == 0: time.sleep(30)
+except OSError:
+    print('refused')"""
+    result = play(lambda sandbox: sandbox.run(code, limits=Limits(wall_s=10)))
+    assert result.output == "refused\n"
+
+
+def test_output_stays_before_its_reply(play: Play) -> None:
+    async def steps(sandbox: Sandbox) -> list[str]:
+        session = await sandbox.open_session()
+        outputs = [(await session.step(f"print('{i}' * 5000)")).output for i in range(10)]
+        await session.close()
+        return outputs
+
+    assert play(steps) == [f"{str(i) * 5000}\n" for i in range(10)]
+
+
+def test_missing_image_is_a_fault_of_ours() -> None:
+    _engine().close()
+    sandbox = Sandbox(SandboxConfig(backend="docker", image="rolloutgym/none-such:0"))
+    with pytest.raises(SandboxUnavailable, match="no Docker engine with the image"):
+        asyncio.run(sandbox.start())
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # the SDK's
+def test_missing_engine_is_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("docker")
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent/docker.sock")
+    with pytest.raises(SandboxUnavailable, match="no Docker engine"):
+        asyncio.run(Sandbox(SandboxConfig(backend="docker", image=IMAGE)).start())
+    gc.collect()
