@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SYSTEM_COMMANDS := redis-server nginx chromium
 SYSTEM_PACKAGES := redis-server nginx-light chromium
 
-.PHONY: demo train-demo test test-slow check format clean
+.PHONY: demo train-demo retool-demo test test-slow check format clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "RolloutGym needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -57,6 +57,9 @@ demo: $(VENV)/.server
 ENVIRONMENT ?= sql
 train-demo: $(VENV)/.train
 	$(BIN)/python -m rolloutgym.cli train-demo --env $(ENVIRONMENT)
+
+retool-demo: $(VENV)/.train
+	$(BIN)/python -m rolloutgym.cli retool-demo
 
 check: $(VENV)/.dev .import-root/rolloutgym
 	$(BIN)/ruff format --check .

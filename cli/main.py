@@ -6,6 +6,7 @@ from rolloutgym.cli.audit import audit
 from rolloutgym.cli.demo import demo
 from rolloutgym.cli.evaluate import evaluate
 from rolloutgym.cli.play import play
+from rolloutgym.cli.retool_demo import retool_demo
 from rolloutgym.cli.serve import serve
 from rolloutgym.cli.tasks import tasks
 from rolloutgym.cli.terminal import errors
@@ -26,6 +27,7 @@ app.command()(demo)
 app.command()(play)
 app.command("eval")(evaluate)
 app.command("train-demo")(train_demo)
+app.command("retool-demo")(retool_demo)
 app.add_typer(tasks)
 app.add_typer(audit)
 
