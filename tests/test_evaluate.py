@@ -2,7 +2,9 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from rolloutgym.cli.main import app
 from rolloutgym.models import Message, StopReason, ToolSpec
 from rolloutgym.training.evaluation import EpisodeRecord, EvaluationError, Run, open_records, read_records
 from rolloutgym.training.generators.base import Conversation, Turn
@@ -18,6 +22,7 @@ from rolloutgym.training.generators.openai import EndpointError, OpenAIGenerator
 from rolloutgym.training.sampling import SamplingParams
 from rolloutgym.training.statistics import paired_difference, pass_at_k, solve_interval, wilson
 from rolloutgym.training.summaries import compare, summarise, summarise_groups
+from rolloutgym.training.tiny import byte_tokenizer, tiny_llama
 
 # ---- statistics -----------------------------------------------------------------------------------------------------
 
@@ -271,3 +276,100 @@ def test_what_does_not_pass_is_an_error(response: httpx2.Response, fatal: bool, 
     with endpoint(lambda body: response, retries=0) as generator, pytest.raises(EndpointError, match=says) as raised:
         say(generator)
     assert raised.value.fatal is fatal
+
+
+# ---- the command ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def model_url() -> Iterator[str]:
+    """A real endpoint over HTTP whose model answers every question with 1, after one look."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._send({"data": [{"id": "scripted"}]})
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            looked = any(message["role"] == "assistant" for message in body["messages"])
+            content = "ANSWER: 1" if looked else "QUERY: SELECT 1"
+            choice = {"message": {"role": "assistant", "content": content}, "finish_reason": "stop"}
+            self._send({"choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": 3}})
+
+        def _send(self, answer: Any) -> None:
+            content = json.dumps(answer).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None:
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+        server.shutdown()
+        thread.join()
+
+
+def run_command(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["eval", *arguments], env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    return str(result.output)
+
+
+def test_the_command_evaluates_an_endpoint_resumes_and_compares(
+    tmp_path: Path, service_url: str, model_url: str
+) -> None:
+    out = tmp_path / "records.jsonl"
+    arguments = ["--model", model_url, "--url", service_url, "--limit", "4", "--samples", "2", "--out", str(out)]
+    printed = run_command(*arguments)
+    for measure in ("solve rate", "pass@2", "mean return", "invalid actions", "tokens per episode", "ended: answered"):
+        assert measure in printed
+    run, records = read_records(out)
+    assert (run.model, run.environment, run.samples) == ("scripted", "sql", 2)
+    assert len(records) == 8
+    assert {(one.turns, one.sampled_tokens, one.stop_reason) for one in records} == {(2, 6, "answered")}
+    assert [message.role for message in records[0].transcript][:3] == ["system", "user", "assistant"]
+    whole = out.read_text()
+    out.write_text("".join(whole.splitlines(keepends=True)[:4]))  # three episodes are left
+    again = run_command(*arguments, "--baseline", str(out))
+    assert len(read_records(out)[1]) == 8
+    assert whole.splitlines()[:4] == out.read_text().splitlines()[:4]
+    assert "this − that" in again
+
+
+def test_the_command_says_what_is_wrong(tmp_path: Path, service_url: str, model_url: str) -> None:
+    out = tmp_path / "records.jsonl"
+    run_command("--model", model_url, "--url", service_url, "--limit", "1", "--out", str(out))
+    runner = CliRunner()
+    other = runner.invoke(app, ["eval", "--model", model_url, "--url", service_url, "--limit", "2", "--out", str(out)])
+    assert other.exit_code == 1
+    assert "another run" in other.output
+    neither = runner.invoke(app, ["eval", "--model", str(tmp_path / "nothing"), "--url", service_url])
+    assert neither.exit_code == 2
+    assert "neither a folder nor a URL" in neither.output
+
+
+def test_the_command_evaluates_a_local_model(tmp_path: Path, service_url: str) -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.save_pretrained(tmp_path / "model")
+    tiny_llama(tokenizer, hidden=16, layers=1, context=4096).save_pretrained(tmp_path / "model")
+    out = tmp_path / "records.jsonl"
+    run_command(
+        "--model",
+        str(tmp_path / "model"),
+        "--url",
+        service_url,
+        "--limit",
+        "2",
+        "--turn-tokens",
+        "3",
+        "--out",
+        str(out),
+    )
+    records = read_records(out)[1]
+    assert [one.stop_reason for one in records] == ["max_tokens"] * 2
+    assert [one.sampled_tokens for one in records] == [3, 3]

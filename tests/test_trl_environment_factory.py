@@ -1,8 +1,9 @@
 """`make_environment_factory` in TRL's GRPOTrainer, over the real service."""
 
 import inspect
+import json
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,9 @@ from rolloutgym.training.trl_environments import (
 torch.set_num_threads(1)  # tiny matrices; and test processes share the cores
 
 
-@pytest.fixture
-def tokenizer() -> Any:
+def tool_tokenizer(merges: Sequence[tuple[str, str]] = ()) -> Any:
     """TRL takes chat templates of tool calls only if it knows them byte for byte."""
-    tokenizer = byte_tokenizer(tags=("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"))
+    tokenizer = byte_tokenizer(merges, tags=("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"))
     template = Path(str(trl.__file__)).parent / "chat_templates" / "qwen2_5.jinja"
     tokenizer.chat_template = template.read_text(encoding="utf-8")
     return tokenizer
@@ -185,17 +185,23 @@ def config(folder: Path, **changes: Any) -> GRPOConfig:
     return GRPOConfig(**(settings | changes))
 
 
-def test_two_steps_of_grpo_on_a_mix_of_three_environments(tmp_path: Path, service_url: str, tokenizer: Any) -> None:
+def test_two_steps_of_grpo_on_a_mix_of_three_environments(tmp_path: Path, service_url: str) -> None:
     names: list[Any] = ["sql", "toolcall", "code"]
     factories: Any = {name: make_environment_factory(service_url, name) for name in names}
-    model = tiny_llama(tokenizer, hidden=16, layers=1, context=16384)
+    dataset = concatenate_datasets(
+        [make_dataset(service_url, name, "train", limit=1, protocol="tools") for name in names]
+    )
+    # Longer tokens than bytes, or the prompts with all their functions would take minutes.
+    texts = [message["content"] for row in dataset for message in row["prompt"]]
+    trained = byte_tokenizer().train_new_from_iterator(texts, vocab_size=2000)
+    merges = json.loads(trained.backend_tokenizer.to_str())["model"]["merges"]
+    tokenizer = tool_tokenizer([(left, right) for left, right in merges])
+    model = tiny_llama(tokenizer, hidden=16, layers=1, heads=1, context=16384)
     before = [parameter.detach().clone() for parameter in model.parameters()]
     trainer = GRPOTrainer(
         model=model,
-        args=config(tmp_path, per_device_train_batch_size=6, num_generations=2),
-        train_dataset=concatenate_datasets(
-            [make_dataset(service_url, name, "train", limit=1, protocol="tools") for name in names]
-        ),
+        args=config(tmp_path, per_device_train_batch_size=6, num_generations=2, max_completion_length=8),
+        train_dataset=dataset,
         processing_class=tokenizer,
         environment_factory=factories,
     )
@@ -210,9 +216,10 @@ def test_two_steps_of_grpo_on_a_mix_of_three_environments(tmp_path: Path, servic
     assert {f"rewards/{name}_environment/mean" for name in names} <= columns
 
 
-def test_a_scripted_model_calls_tools_and_is_rewarded(tmp_path: Path, service_url: str, tokenizer: Any) -> None:
+def test_a_scripted_model_calls_tools_and_is_rewarded(tmp_path: Path, service_url: str) -> None:
     """TRL runs the calls, masks what the environment says, and takes the episode's return as the reward."""
     seen: dict[str, Any] = {}
+    tokenizer = tool_tokenizer()
 
     class Spy(GRPOTrainer):
         def _compute_loss(self, model: Any, inputs: Any) -> Any:

@@ -111,7 +111,7 @@ class RewardPlateau(TrainerCallback, ExportableState):
         if str(args.lr_scheduler_type.value) != "constant":
             raise ValueError("RewardPlateau needs lr_scheduler_type='constant'")
         self._plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(
-            _plain(kwargs["optimizer"]), mode="max", threshold_mode="abs", **self._settings
+            _plain(kwargs["optimizer"], "optimizer"), mode="max", threshold_mode="abs", **self._settings
         )
         if self._restored is not None:
             self._plateau.load_state_dict(self._restored)
@@ -137,7 +137,7 @@ class RewardPlateau(TrainerCallback, ExportableState):
             self._rewards.clear()
             if after < before:
                 # The schedule multiplies its base rates, which the plateau has to lower too.
-                scheduler = kwargs["lr_scheduler"]
+                scheduler = _plain(kwargs["lr_scheduler"], "scheduler")
                 scheduler.base_lrs = [rate * after / before for rate in scheduler.base_lrs]
                 state.log_history.append({"learning_rate_lowered_to": after, "step": state.global_step})
 
@@ -146,9 +146,9 @@ class RewardPlateau(TrainerCallback, ExportableState):
         return {"args": dict(self._settings), "attributes": {"_restored": own, "_rewards": list(self._rewards)}}
 
 
-def _plain(optimizer: Any) -> Any:
-    """The optimiser below accelerate's wrapper."""
-    return getattr(optimizer, "optimizer", optimizer)
+def _plain(wrapped: Any, name: str) -> Any:
+    """What accelerate's wrapper holds under this name, or the thing itself where it is not wrapped."""
+    return getattr(wrapped, name, wrapped)
 
 
 def _is_plain(value: Any) -> bool:
