@@ -15,6 +15,8 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
 
 from rolloutgym.server.service import Service
 from rolloutgym.server.settings import Settings
@@ -24,6 +26,17 @@ _CLOSE_S = 1
 """What connections have to close, once requests have drained, seconds."""
 _LAST_RESORT_S = 4.5
 """How long after draining the process is ended from a thread, if the event loop does not come to it."""
+
+
+class WebSocketProtocol(WebSocketsSansIOProtocol):
+    """uvicorn's, which can be shut down while its peer is closing too; else one such peer would break off the service's
+    whole shutdown."""
+
+    def shutdown(self) -> None:
+        try:
+            super().shutdown()
+        except InvalidState:
+            self.transport.close()
 
 
 class Server(uvicorn.Server):
@@ -65,6 +78,7 @@ def uvicorn_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         log_level=settings.log_level,
         access_log=False,
         server_header=False,
+        ws=WebSocketProtocol,
         ws_max_size=settings.max_body_bytes,
         ws_ping_interval=_PING_INTERVAL_S,
         ws_ping_timeout=None,

@@ -95,6 +95,30 @@ def test_shutdown_lets_steps_in_flight_finish(start_service: Callable[..., str],
         assert answers["rest"]["reward"] == 1
 
 
+def test_a_connection_that_is_closing_does_not_break_off_the_shutdown(
+    start_service: Callable[..., str], noop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutdown = serving.WebSocketProtocol.shutdown
+
+    def close_first(protocol: serving.WebSocketProtocol) -> None:
+        # As if the peer's farewell had just been read.
+        protocol.conn.send_close(1000)
+        shutdown(protocol)
+
+    monkeypatch.setattr(serving.WebSocketProtocol, "shutdown", close_first)
+    url = start_service({"noop": noop})
+    with connect(websocket_url(url), proxy=None) as connection:
+        connection.send('{"type":"reset"}')
+        connection.recv()
+        noop.server.should_exit = True
+        for _ in range(1000):
+            if not noop.running:
+                break
+            time.sleep(0.01)
+    assert not noop.running
+    assert noop.open == 0
+
+
 def test_a_client_that_answers_no_ping_is_kept(
     start_service: Callable[..., str], noop: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
