@@ -135,7 +135,7 @@ trainer = RetoolTrainer(
     RetoolConfig(
         output_dir=folder, per_device_train_batch_size=2, num_generations=4, max_steps=2, learning_rate=1e-3,
         max_completion_length=24, max_turn_tokens=12, reply_tokens=4, save_strategy="no", use_cpu=True, bf16=False,
-        disable_tqdm=True, ddp_backend="gloo",
+        disable_tqdm=True,
     ),
     url,
     train_dataset=make_dataset(url, "code", "test").select(range(8)),
@@ -155,10 +155,10 @@ def test_two_processes_make_groups_together_and_stay_equal(service_url: str, tmp
     script = tmp_path / "train.py"
     script.write_text(_TWO_PROCESSES, "utf-8")
     command = [
-        sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1",
-        "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0", str(script), service_url,
-        str(tmp_path / "run"),
+        sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1",
+        "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", str(script), service_url, str(tmp_path / "run"),
     ]  # fmt: skip
-    subprocess.run(command, check=True, timeout=300, capture_output=True)
+    done = subprocess.run(command, check=False, timeout=300, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows if "loss" in row] == [1, 2]
