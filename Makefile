@@ -46,6 +46,14 @@ $(VENV)/.bfcl: $(VENV)/.dev
 	$(PIP) --no-deps bfcl-eval==2026.3.23
 	touch $@
 
+# The OpenEnv and OpenReward projects' own clients, servers and validator, for tests: an environment of their own, since
+# they bring some 150 packages. The service is installed there too, for what runs it inside of OpenEnv's server.
+PEERS := .venv-peers
+$(PEERS)/.ready: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[server,openenv]' openenv==0.10.0 openreward==0.1.167
+	touch $@
+
 # Type checkers cannot see through the editable install's import hook; this link shows them the package.
 .import-root/rolloutgym:
 	mkdir -p .import-root && ln -sfn .. .import-root/rolloutgym
@@ -75,8 +83,8 @@ format: $(VENV)/.dev
 test: check $(VENV)/.system $(VENV)/.bfcl
 	$(BIN)/pytest -q -n 2 --dist loadfile
 
-test-slow: $(VENV)/.dev $(VENV)/.system $(VENV)/.bfcl
-	$(BIN)/pytest -q -m slow
+test-slow: $(VENV)/.dev $(VENV)/.system $(VENV)/.bfcl $(PEERS)/.ready
+	$(BIN)/pytest -q -m 'slow or peers'
 
 clean:
-	rm -rf .venv .import-root build *.egg-info
+	rm -rf .venv $(PEERS) .import-root build *.egg-info

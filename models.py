@@ -135,10 +135,12 @@ class Action(Request):
 
     text: str | None = None
     """The model's raw output, as sampled."""
+    metadata: dict[str, JsonValue] | None = None
+    """Without effect: OpenEnv's typed actions carry it, and null for each field that they do not use."""
 
     @model_validator(mode="after")
     def _exactly_one_form(self) -> "Action":
-        structured = self.model_fields_set - {"text"}
+        structured = any(getattr(self, name) is not None for name in self.model_fields_set - {"text", "metadata"})
         if (self.text is None) == (not structured):
             raise ValueError("give either text or the structured fields")
         return self

@@ -1,6 +1,7 @@
 """Shared fixtures: a service in a thread, a service in a process, and an environment that does next to nothing."""
 
 import asyncio
+import json
 import math
 import os
 import re
@@ -247,6 +248,12 @@ def start_service() -> Iterator[Callable[..., str]]:
         yield start
 
 
+@pytest.fixture(scope="session")
+def serving() -> Any:
+    """`with serving({"noop": …}, **settings) as url:`, for fixtures that live longer than a test."""
+    return _serving
+
+
 @pytest.fixture(scope="module")
 def shared_noop() -> Iterator[tuple[NoopEnvironment, str]]:
     """An environment and its service's base URL, for all tests of a module."""
@@ -422,5 +429,47 @@ def start_balancer(tmp_path: Path) -> Iterator[Callable[[Sequence[int]], str]]:
             stack.callback(process.terminate)
             _until_listening(port, "nginx")
             return f"http://127.0.0.1:{port}"
+
+        yield start
+
+
+# ---- peers ----------------------------------------------------------------------------------------------------------
+
+_PEERS = Path(__file__).parent.parent / ".venv-peers" / "bin" / "python"
+
+
+@pytest.fixture(scope="session")
+def peer() -> Callable[..., Any]:
+    """`peer("openenv_clients", {…})` runs that script of `tests/peers` in the peers' own environment, with this object
+    on its standard input, and returns what it writes."""
+    if not _PEERS.exists():
+        pytest.skip("other projects' clients are not installed: make .venv-peers/.ready")
+
+    def run(script: str, work: Any, *, python: Path = _PEERS, timeout_s: float = 240.0) -> Any:
+        command = [str(python), str(Path(__file__).parent / "peers" / f"{script}.py")]
+        done = subprocess.run(command, input=json.dumps(work), capture_output=True, text=True, timeout=timeout_s)
+        assert done.returncode == 0, done.stderr[-6000:]
+        return json.loads(done.stdout)
+
+    return run
+
+
+@pytest.fixture
+def peer_server() -> Iterator[Callable[..., str]]:
+    """`peer_server("stock_server", …)` starts a script that serves there, until the test's end; its base URL."""
+    if not _PEERS.exists():
+        pytest.skip("other projects' servers are not installed: make .venv-peers/.ready")
+    with ExitStack() as stack:
+
+        def start(script: str, *arguments: str) -> str:
+            path = str(Path(__file__).parent / "peers" / f"{script}.py")
+            process = subprocess.Popen([str(_PEERS), path, *arguments], stdout=subprocess.PIPE, text=True)
+            assert process.stdout is not None
+            stack.callback(process.stdout.close)
+            stack.callback(process.wait, 15)
+            stack.callback(process.terminate)
+            line = process.stdout.readline()
+            assert line.startswith("http://"), line
+            return line.strip()
 
         yield start
