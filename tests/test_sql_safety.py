@@ -217,14 +217,14 @@ ATTACKS = [
         ["SELECT length(hex(zeroblob(4e8)))"],
         ("set_limits", "configure"),
         "limit",
-        lambda r: r.grown > 700 * MIB,
+        lambda r: r.grown > 300 * MIB,
     ),
     Attack(
         "one wide number",
         ["SELECT length(printf('%*d', 900000000, 1))"],
         ("set_limits", "configure"),
         "ran",
-        lambda r: r.grown > 700 * MIB,
+        lambda r: r.grown > 300 * MIB,
     ),
     Attack(
         "amplify by replace()",

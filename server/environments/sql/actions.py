@@ -26,6 +26,7 @@ _LINE = re.compile(
     re.IGNORECASE | re.MULTILINE | re.VERBOSE | re.ASCII,
 )
 _THINK = re.compile(r"<(?P<end>/?)think(?:ing)?>", re.IGNORECASE)
+_MARKS = frozenset("*_`")
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)[^\n`]*$", re.MULTILINE)
 _JSON_START = re.compile(r"<tool_call>\s*+(?=[{\[])|^[ \t]*+(?=[{\[])", re.MULTILINE)
 _JSON_TRIES = 32
@@ -232,6 +233,12 @@ def _argument(text: str, line: re.Match[str], end: int) -> str:
     if fence is not None:  # the fence around the whole action ends here
         raw = raw[: fence.start()]
     argument = raw.strip()
+    if not _MARKS.isdisjoint(line["lead"] + line["close"] + argument[:1]):
+        argument = _unmarked(argument, line)
+    return argument.rstrip(";").rstrip() if _verb(line) in ("DESCRIBE", "SAMPLE") else argument
+
+
+def _unmarked(argument: str, line: re.Match[str]) -> str:
     for mark in ("***", "**", "__", "`"):
         # A mark that was opened before the argument and not closed again stands at its end; a pair stands around it.
         if (mark in line["lead"]) != (mark in line["close"]):
@@ -240,7 +247,7 @@ def _argument(text: str, line: re.Match[str], end: int) -> str:
             inner = argument[len(mark) : -len(mark)]
             if mark not in inner:
                 argument = inner.strip()
-    return argument.rstrip(";").rstrip() if _verb(line) in ("DESCRIBE", "SAMPLE") else argument
+    return argument
 
 
 # ---- calls ----------------------------------------------------------------------------------------------------------
