@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,13 +32,14 @@ def _load_arena() -> Any:
 
 arena_module = _load_arena()
 ATTACKS = arena_module.ATTACKS
-MODES: dict[str, dict[str, bool]] = {
+_SYSTEM_PYTHON = "/usr/bin/python3"
+MODES: dict[str, dict[str, Any]] = {
     "all layers": {},
     "no namespaces": {"use_namespaces": False},
     "sealed": {"use_landlock": False, "use_namespaces": False, "use_private_uid": False},
     "shared uid": {"use_private_uid": False},
+    "private uid without namespaces": {"use_namespaces": False, "python": Path(_SYSTEM_PYTHON)},
 }
-_SYSTEM_PYTHON = "/usr/bin/python3"
 DIFFERENT_WHEN_SEALED = {"files", "metadata", "proc", "inherited memory", "descriptors"}
 
 
@@ -47,7 +49,10 @@ def _name(attack: Any) -> str:
 
 @pytest.fixture(scope="module")
 def arena(request: pytest.FixtureRequest) -> Iterator[Any]:
-    arena = arena_module.Arena(**MODES[request.param])
+    config = MODES[request.param]
+    if "python" in config and not config["python"].exists():
+        pytest.skip("needs a system Python that other users can run")
+    arena = arena_module.Arena(**config)
     yield arena
     arena.close()
 
@@ -65,7 +70,9 @@ def test_attack_is_held_without_landlock(arena: Any, attack: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arena", ["no namespaces", "sealed", "shared uid"], indirect=True)
+@pytest.mark.parametrize(
+    "arena", ["no namespaces", "sealed", "shared uid", "private uid without namespaces"], indirect=True
+)
 @pytest.mark.parametrize("attack", ATTACKS, ids=_name)
 def test_attack_is_held_in_every_mode(arena: Any, attack: Any) -> None:
     assert arena.play(attack).problems == ()
@@ -125,17 +132,15 @@ def _play_elsewhere(command: list[str], **keywords: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def copied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The package and the attacks in a folder that anybody can read."""
-    folder = tmp_path_factory.mktemp("copied")
-    ignored = shutil.ignore_patterns(".*", "tests", "build", "__pycache__")
-    shutil.copytree(Path(__file__).parent.parent, folder / "rolloutgym", ignore=ignored)
-    shutil.copytree(HERE, folder / "attacks")
-    for path in [folder, *folder.parents]:
-        if path != Path("/"):
-            path.chmod(path.stat().st_mode | 0o755)
-    yield folder
-    shutil.rmtree(folder)
+def copied() -> Iterator[Path]:
+    """The package and the attacks in a folder that anybody can read (pytest's own temporary folders are private)."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        ignored = shutil.ignore_patterns(".*", "tests", "build", "__pycache__")
+        shutil.copytree(Path(__file__).parent.parent, folder / "rolloutgym", ignore=ignored)
+        shutil.copytree(HERE, folder / "attacks")
+        yield folder
 
 
 def _site_packages() -> str:

@@ -137,6 +137,19 @@ def test_file_size_and_descriptors_are_the_kernels(play: Play) -> None:
     assert "Too many open files" in result.traceback
 
 
+@pytest.mark.parametrize(("megabytes", "status"), [(64, "memory_limit"), (400, "ok")])
+def test_memory_is_each_runs_own(play: Play, megabytes: int, status: str) -> None:
+    async def both(sandbox: Sandbox) -> set[str]:
+        limits = Limits(memory=megabytes << 20)
+        code = "len(bytearray(200 << 20))"
+        session = await sandbox.open_session(limits=limits)
+        statuses = {(await session.step(code)).status, (await sandbox.run(code, limits=limits)).status}
+        await session.close()
+        return statuses
+
+    assert play(both) == {status}
+
+
 def test_session_has_a_cpu_budget_over_all_steps() -> None:
     async def main() -> Any:
         sandbox = Sandbox(SandboxConfig(session_cpu_s=1))

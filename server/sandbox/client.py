@@ -86,6 +86,7 @@ class Sandbox:
         )
         self._running = asyncio.Semaphore(config.running)
         self._sessions: set[SandboxSession] = set()
+        self._opening = 0
         self._watched: set[Child] = set()
         self._watch: asyncio.TimerHandle | None = None
         self._reaper: asyncio.Task[None] | None = None
@@ -157,14 +158,18 @@ class Sandbox:
     async def open_session(self, *, seed: int = 0, limits: Limits | None = None) -> SandboxSession:
         """A fresh interpreter; `limits` hold for each step, those of memory, files and threads for
         all of it. May evict the session that is idle longest."""
-        if len(self._sessions) >= self.config.sessions:
+        if len(self._sessions) + self._opening >= self.config.sessions:
             idle = min((s for s in self._sessions if not s.running), key=lambda s: s.idle_since, default=None)
             if idle is None:
                 raise SandboxUnavailable("every sandbox session is busy")
             idle.evict()
         limits = limits or self.config.limits
-        async with self._running:
-            child = await self._spawn(seed, limits, self.config.session_cpu_s)
+        self._opening += 1
+        try:
+            async with self._running:
+                child = await self._spawn(seed, limits, self.config.session_cpu_s)
+        finally:
+            self._opening -= 1
         session = SandboxSession(self, child, limits)
         self._sessions.add(session)
         self._keep_watching(child)
