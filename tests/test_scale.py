@@ -63,7 +63,7 @@ def local() -> dict[str, AnyEnvironment]:
     return build_environments(Settings())
 
 
-def play(client: Client, local: dict[str, AnyEnvironment], number: int) -> Episode:
+def play(client: Client, local: dict[str, AnyEnvironment], number: int, after_step: Callable[[], None]) -> Episode:
     name = ENVIRONMENTS[number % len(ENVIRONMENTS)]
     policy = oracle(name)
     episode = client.environment(name).reset(split="train", index=number, seed=number)
@@ -73,6 +73,7 @@ def play(client: Client, local: dict[str, AnyEnvironment], number: int) -> Episo
         result = episode.step(policy.act(episode.observation))
         assert result.observation.info.turn == len(rewards) + 1
         rewards.append(result.reward)
+        after_step()
     state = episode.state()
     assert (state.step_count, state.done) == (len(rewards), True)
     return Episode(name, episode.id, tuple(rewards), episode.observation.info.success)
@@ -97,41 +98,33 @@ def workers_of(supervisor: int) -> list[psutil.Process]:
     return [child for child in psutil.Process(supervisor).children() if "spawn_main" in " ".join(child.cmdline())]
 
 
-class Killer(threading.Thread):
-    """Kills workers at random until it is told to stop."""
+class Killer:
+    """Kills a worker at random, about once in so many steps. Other episodes are in the middle of theirs then."""
 
-    def __init__(self, supervisor: int, pause_s: tuple[float, float]) -> None:
-        super().__init__()
+    def __init__(self, supervisor: int, steps_per_kill: int) -> None:
         self._supervisor = supervisor
-        self._pause_s = pause_s
+        self._chance = 1 / steps_per_kill
         self._random = random.Random(8)
-        self._enough = threading.Event()
+        self._lock = threading.Lock()
         self.killed = 0
 
-    def run(self) -> None:
-        while not self._enough.wait(self._random.uniform(*self._pause_s)):
-            for victim in self._random.sample(workers_of(self._supervisor), 1):
-                victim.kill()
-                self.killed += 1
-
-    def stop(self) -> None:
-        self._enough.set()
-        self.join()
+    def step(self) -> None:
+        with self._lock:
+            if self._random.random() < self._chance:
+                for victim in self._random.sample(workers_of(self._supervisor), 1):
+                    victim.kill()
+                    self.killed += 1
 
 
 def survive(
     service: Any, store_url: str, clients: Sequence[Client], local: dict[str, AnyEnvironment], episodes: int,
-    pause_s: tuple[float, float],
+    steps_per_kill: int,
 ) -> None:  # fmt: skip
     """Play while workers are killed, and compare what clients saw, what is recorded, and what is right."""
-    killer = Killer(service.pid, pause_s)
-    killer.start()
-    try:
-        with ThreadPoolExecutor(8) as pool:
-            played = list(pool.map(lambda i: play(clients[i % len(clients)], local, i), range(episodes)))
-    finally:
-        killer.stop()
-    assert killer.killed > 0
+    killer = Killer(service.pid, steps_per_kill)
+    with ThreadPoolExecutor(8) as pool:
+        played = list(pool.map(lambda i: play(clients[i % len(clients)], local, i, killer.step), range(episodes)))
+    assert killer.killed >= 2
     assert [episode for episode in played if not episode.success] == []
     with redis.Redis.from_url(store_url, decode_responses=True) as store:
         for episode in played:
@@ -156,7 +149,7 @@ def test_workers_are_killed_and_every_episode_ends_right(
         Client(service.url, retries=12, http_transport=RoundRobin(ports)) as rest,
         Client(service.url, retries=12, transport="websocket") as websocket,
     ):
-        survive(service, redis_server.url, [rest, rest, websocket], local, episodes=30, pause_s=(0.3, 1.0))
+        survive(service, redis_server.url, [rest, rest, websocket], local, episodes=30, steps_per_kill=25)
     family = psutil.Process(service.pid).children(recursive=True)
     assert service.stop() == 0
     assert gone(family)
@@ -176,7 +169,7 @@ def test_500_episodes_behind_a_balancer_survive_killed_workers(
     )
     balancer = start_balancer(range(first, first + WORKERS))
     with Client(balancer, retries=12) as rest, Client(balancer, retries=12, transport="websocket") as websocket:
-        survive(service, redis_server.url, [rest, rest, websocket], local, episodes=500, pause_s=(0.5, 6.0))
+        survive(service, redis_server.url, [rest, rest, websocket], local, episodes=500, steps_per_kill=30)
 
 
 # ---- the supervisor -------------------------------------------------------------------------------------------------
@@ -289,7 +282,8 @@ def test_a_silent_connection_keeps_its_episode_and_its_place(pair: Any, redis_se
             # Twice the idle timeout.
             time.sleep(3.0)
             with redis.Redis.from_url(redis_server.url, decode_responses=True) as store:
-                assert store.zrange("rolloutgym:places", 0, -1) == [f"noop:{kept.id}"]
+                places: Any = store.zrangebyscore("rolloutgym:places", int(1000 * time.time()), "inf")
+                assert places == [f"noop:{kept.id}"]
             assert kept.step({"add": 1.0}).observation.total == 1.0
             with pytest.raises(EpisodeNotFound):
                 left.step({"add": 1.0})
