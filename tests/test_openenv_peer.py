@@ -1,15 +1,24 @@
 """OpenEnv's own clients, server and validator against the service. They live in an environment of their own."""
 
+import json
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
 
 from rolloutgym.client import Client
 
 pytestmark = pytest.mark.peers
 
 Peer = Callable[..., Any]
+
+ROOT = Path(__file__).parent.parent
 
 RESET = {"seed": 7, "split": "train", "index": 0}
 SQL = [
@@ -97,3 +106,154 @@ def full_url(serving: Any, make_noop: Callable[[], Any]) -> Any:
     """A service of one place."""
     with serving({"noop": make_noop()}, capacity=1) as url:
         yield url
+
+
+# ---- frame by frame ----
+
+RESETTING = {"type": "reset", "data": {"seed": 7, "episode_id": "golden"}}
+OURS_BESIDE = {"episode_id", "step_count", "truncated", "seed", "task_id"}
+"""What stands in our answers beside what stock servers send."""
+FRAMES: list[Any] = [
+    RESETTING,
+    {"type": "step", "data": {"text": "hi"}},
+    {"type": "step", "data": {"add": 1, "metadata": {}}},
+    {"type": "state"},
+    "{bad",
+    {"type": "ping"},
+    {},
+    {"type": "state", "data": {}},
+    {"type": "step"},
+    {"type": "step", "data": {"nope": 1}},
+    {"type": "step", "data": {"add": "much"}},
+    {"type": "reset", "data": {"seed": "abc", "options": {}}},
+    {"type": "step", "data": {"fault": "x"}},
+    {"type": "mcp", "data": {"jsonrpc": "2.0", "method": "no/such", "id": 3}},
+    {"type": "mcp", "data": {}},
+    {"type": "state"},
+    {"type": "step", "data": {"finish": True}},
+]
+STRICTER = {11: ("observation", "VALIDATION_ERROR")}
+"""By place: where ours is an error and a stock server goes on. A stock reset takes any seed for one."""
+
+
+@pytest.fixture
+def two(peer_server: Callable[..., str], shared_noop: tuple[Any, str]) -> tuple[str, str]:
+    environment, url = shared_noop
+    environment.faults["x"] = lambda: 1 / 0
+    return peer_server("stock_server", "2"), f"{url}/noop"
+
+
+def converse(url: str, frames: list[Any]) -> tuple[list[Any], int | None]:
+    """The answers, and the closing code after `close`."""
+    answers: list[Any] = []
+    with connect(f"{url.replace('http', 'ws', 1)}/ws", proxy=None) as socket:
+        for frame in frames:
+            socket.send(frame if isinstance(frame, str | bytes) else json.dumps(frame))
+            answers.append(json.loads(socket.recv(timeout=20)))
+        socket.send('{"type":"close"}')
+        with pytest.raises(ConnectionClosed):
+            socket.recv(timeout=20)
+        return answers, socket.close_code
+
+
+def test_our_frames_are_a_stock_servers_frames(two: tuple[str, str]) -> None:
+    (stock, stock_closed), (ours, ours_closed) = (converse(url, FRAMES) for url in two)
+    assert ours_closed == stock_closed == 1000
+    for place, (theirs, own) in enumerate(zip(stock, ours, strict=True)):
+        where = FRAMES[place]
+        if place in STRICTER:
+            assert (theirs["type"], own["data"]["code"]) == STRICTER[place], where
+            continue
+        assert own["type"] == theirs["type"], where
+        assert set(own) == set(theirs) == {"type", "data"}, where
+        match theirs["type"]:
+            case "observation":
+                assert set(own["data"]) - set(theirs["data"]) <= OURS_BESIDE, where
+                for key in ("reward", "done"):
+                    assert own["data"][key] == theirs["data"][key], where
+                for key in ("echoed", "total"):
+                    assert own["data"]["observation"][key] == theirs["data"]["observation"][key], where
+            case "state":
+                assert own["data"].items() >= theirs["data"].items(), where
+            case "error":
+                assert own["data"]["code"] == theirs["data"]["code"], where
+                assert set(own["data"]) - set(theirs["data"]) == {"error"}, where
+                assert set(theirs["data"]) <= set(own["data"]), where
+            case "mcp":
+                assert own["data"]["error"]["code"] == theirs["data"]["error"]["code"], where
+                assert own["data"].keys() == theirs["data"].keys(), where
+
+
+def test_where_a_stock_server_rewards_or_gives_up_ours_does_not(two: tuple[str, str]) -> None:
+    """Each difference in kind, with what it is for."""
+    stock, ours = two
+    step = {"type": "step", "data": {"add": 1}}
+    # A step before a reset: a stock client that reconnected would be rewarded for an episode of its own making.
+    assert converse(stock, [step])[0][0]["data"]["reward"] == 1
+    assert converse(ours, [step])[0][0]["data"]["code"] == "EXECUTION_ERROR"
+    # A step after the end.
+    ended = [RESETTING, {"type": "step", "data": {"finish": True}}, step]
+    assert converse(stock, ended)[0][-1]["data"]["reward"] == 1
+    assert converse(ours, ended)[0][-1]["data"]["code"] == "EXECUTION_ERROR"
+    # JSON that is no object ends a stock session.
+    assert converse(ours, [RESETTING, "[1]", step])[0][-1]["data"]["reward"] == 1
+    with connect(f"{stock.replace('http', 'ws', 1)}/ws", proxy=None) as socket:
+        socket.send("[1]")
+        assert json.loads(socket.recv(timeout=20))["data"]["code"] == "SESSION_ERROR"
+        with pytest.raises(ConnectionClosed):
+            socket.recv(timeout=20)
+
+
+# ---- the validator ----
+
+
+@pytest.fixture(scope="module")
+def validated(peer: Peer, service_url: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Over the files that a clone has: the validator refuses the links of a virtual environment."""
+    copy = tmp_path_factory.mktemp("clone")
+    listed = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).is_file():
+            target = copy / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, target)
+    urls = [service_url + base for base in BASES]
+    serve = {"sql": [sys.executable, "-m", "rolloutgym.cli", "serve", "--port"]}
+    return peer("openenv_validate", {"urls": urls, "root": str(copy), "serve": serve})
+
+
+def test_the_repository_is_a_valid_package(validated: Any) -> None:
+    assert validated["static"]["verdict"] == "pass"
+    assert validated["static"]["results"]["static.manifest"]["status"] == "pass"
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_the_running_service_is_valid_at_every_prefix(validated: Any, service_url: str, base: str) -> None:
+    report = validated["urls"][service_url + base]
+    assert report["passed"], report
+    assert report["mode"] == "simulation"
+    assert report["standard_profile"] == "openenv-http/1.x"
+    assert [criterion["id"] for criterion in report["criteria"] if not criterion["passed"]] == []
+    assert report["summary"]["required_passed_count"] == report["summary"]["required_total_count"] == 6
+
+
+def test_the_official_runtime_graders_pass(validated: Any) -> None:
+    report = validated["runtime"]["sql"]
+    judged = {check: one["status"] for check, one in report["results"].items() if one["status"] != "skip"}
+    assert judged == dict.fromkeys(
+        (
+            "static.manifest",
+            "runtime.startup",
+            "runtime.reward_well_formed",
+            "runtime.observation_schema",
+            "runtime.state_contract",
+        ),
+        "pass",
+    )
+    # A warning is what there is to get: most graders of this version of the validator are not written yet.
+    assert report["verdict"] == "warn"

@@ -1,6 +1,6 @@
-"""Plays episodes with OpenEnv's own clients, unchanged. Standard input: `{"url", "plays": [{"base", "reset", "actions"}]}`.
+"""Plays episodes with OpenEnv's own clients, unchanged, as its standard input says; writes what each client saw.
 
-Writes what each client saw, as JSON.
+In: `{"url", "plays": [{"base", "reset", "actions"}], "tools": {base: [reset, name, arguments]}, "full_url"}`.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class TypedClient(EnvClient[Action, AnyObservation, State]):
 
 def play_typed(base: str, reset: Json, actions: list[Json]) -> list[Json]:
     names = {name for action in actions for name in action} | {"text"}
-    Typed: Any = create_model("Typed", __base__=Action, **{name: (Any, None) for name in names})
+    Typed: Any = create_model("Typed", __base__=Action, **dict.fromkeys(names, (Any, None)))
     answers = []
     with TypedClient(base_url=base).sync() as client:
         results = [client.reset(**reset), *(client.step(Typed(**action)) for action in actions)]

@@ -1,0 +1,97 @@
+"""OpenEnv's own validator. Standard input: `{"urls", "root", "serve"}`: running services, a copy of the repository, and
+the command that serves it, less its port.
+
+Its runtime checks start a container; here a process takes that place, so that the same graders judge the same evidence.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from openenv.cli._validation import validate_running_environment
+from openenv.validation import ExecResult, Level, ProviderCapability, run_validation
+from openenv.validation.providers import StartupError
+
+
+class RunningProcess:
+    def __init__(self, process: subprocess.Popen[bytes], url: str) -> None:
+        self._process = process
+        self.base_url = url
+
+    def inspect(self) -> dict[str, Any]:
+        return {"pid": self._process.pid, "engine": "process"}
+
+    def logs(self, max_bytes: int = 65536) -> str:
+        return ""
+
+    def exec(self, argv: list[str], timeout_s: float) -> ExecResult:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s)
+        return ExecResult(done.returncode, done.stdout, done.stderr, 0.0)
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(15)
+
+
+class ProcessProvider:
+    name = "process"
+    capabilities = frozenset({ProviderCapability.IMAGE_BUILD, ProviderCapability.EXEC})
+    supported_network_modes = frozenset({"public", "no-network"})
+
+    def __init__(self, command: list[str]) -> None:
+        self._command = command
+
+    def build(self, root: Path, execution: Any) -> str:
+        return "sha256:" + "0" * 64
+
+    def start(self, spec: Any) -> RunningProcess:
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        process = subprocess.Popen(
+            [*self._command, str(port)], env=dict(os.environ), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        end = time.monotonic() + spec.startup_timeout_s
+        while time.monotonic() < end:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1) as answer:
+                    if answer.status == 200:
+                        return RunningProcess(process, f"http://127.0.0.1:{port}")
+            except OSError:
+                time.sleep(0.1)
+        process.kill()
+        raise StartupError("no answer to /health")
+
+
+def validate(root: Path, level: Level, provider: ProcessProvider | None) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as artifacts:
+        report = run_validation(
+            root, max_level=level, skip_build=provider is None, provider=provider, artifacts_dir=Path(artifacts)
+        )
+    results = {
+        one.check_id: {"status": one.status.value, "evidence": [str(each)[:500] for each in one.evidence[:3]]}
+        for one in report.results
+    }
+    return {"verdict": report.verdict.value, "results": results}
+
+
+def main() -> None:
+    work = json.load(sys.stdin)
+    root = Path(work["root"])
+    found = {
+        "urls": {url: validate_running_environment(url) for url in work["urls"]},
+        "static": validate(root, Level.STATIC, None),
+        "runtime": {
+            name: validate(root, Level.RUNTIME, ProcessProvider(command)) for name, command in work["serve"].items()
+        },
+    }
+    json.dump(found, sys.stdout, default=str)
+
+
+main()
