@@ -125,14 +125,14 @@ FRAMES: list[Any] = [
     {"type": "step"},
     {"type": "step", "data": {"nope": 1}},
     {"type": "step", "data": {"add": "much"}},
-    {"type": "reset", "data": {"seed": "abc", "options": {}}},
     {"type": "step", "data": {"fault": "x"}},
     {"type": "mcp", "data": {"jsonrpc": "2.0", "method": "no/such", "id": 3}},
     {"type": "mcp", "data": {}},
     {"type": "state"},
     {"type": "step", "data": {"finish": True}},
+    {"type": "reset", "data": {"seed": "abc", "options": {}}},
 ]
-STRICTER = {11: ("observation", "VALIDATION_ERROR")}
+STRICTER = {16: ("observation", "VALIDATION_ERROR")}
 """By place: where ours is an error and a stock server goes on. A stock reset takes any seed for one."""
 
 
