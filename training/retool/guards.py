@@ -139,6 +139,7 @@ class RewardPlateau(TrainerCallback, ExportableState):
                 # The schedule multiplies its base rates, which the plateau has to lower too.
                 scheduler = _plain(kwargs["lr_scheduler"], "scheduler")
                 scheduler.base_lrs = [rate * after / before for rate in scheduler.base_lrs]
+                scheduler._last_lr = [group["lr"] for group in self._plateau.optimizer.param_groups]
                 state.log_history.append({"learning_rate_lowered_to": after, "step": state.global_step})
 
     def state(self) -> dict[str, Any]:
