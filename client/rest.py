@@ -1,6 +1,7 @@
 """Calls over HTTP, one class for each kind of caller. All episodes of a client share its pool of connections."""
 
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import httpx2
 import stamina
@@ -10,8 +11,6 @@ from rolloutgym.client.protocol import Call, encode, read_answer
 from rolloutgym.client.retries import RetryPolicy
 
 T = TypeVar("T")
-
-_JSON = {"content-type": "application/json"}
 
 
 class RestTransport:
@@ -33,7 +32,7 @@ class RestTransport:
         """One try, whatever it is answered with. Raises `ConnectionFailed`."""
         try:
             return self._http.request(
-                call.method, call.path, params=call.params, content=content, headers=_JSON if content else None
+                call.method, call.path, params=call.params, content=content, headers=_headers(call, content)
             )
         except httpx2.RequestError as error:
             raise connection_failed(call, error) from error
@@ -66,7 +65,7 @@ class AsyncRestTransport:
         """One try, whatever it is answered with. Raises `ConnectionFailed`."""
         try:
             return await self._http.request(
-                call.method, call.path, params=call.params, content=content, headers=_JSON if content else None
+                call.method, call.path, params=call.params, content=content, headers=_headers(call, content)
             )
         except httpx2.RequestError as error:
             raise connection_failed(call, error) from error
@@ -78,6 +77,14 @@ class AsyncRestTransport:
         """The call's answer at the first try."""
         response = await self.send(call, content)
         return read_answer(call, response.status_code, response.content, response.headers.get("retry-after"))
+
+
+def _headers(call: Call[Any], content: str | None) -> dict[str, str]:
+    headers = {"content-type": "application/json"} if content else {}
+    if call.episode_id is not None:
+        # For balancers: a worker that has an episode live need not rebuild it.
+        headers["x-episode-id"] = quote(call.episode_id)
+    return headers
 
 
 def connection_failed(call: Call[Any], error: Exception) -> ConnectionFailed:

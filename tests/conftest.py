@@ -405,18 +405,21 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 
 
 @pytest.fixture
-def start_balancer(tmp_path: Path) -> Iterator[Callable[[Sequence[int]], str]]:
-    """`start_balancer(ports)` runs nginx, as `deploy/` sets it up, in front of services on these loopback ports."""
+def start_balancer(tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """`start_balancer(ports)` runs nginx, as `deploy/` sets it up, in front of services on these loopback ports;
+    with `round_robin`, each request goes to the next one."""
     if shutil.which("nginx") is None:
         pytest.skip("nginx is not installed")
     with ExitStack() as stack:
 
-        def start(ports: Sequence[int]) -> str:
+        def start(ports: Sequence[int], *, round_robin: bool = False) -> str:
             port = _free_port()
             shipped = (Path(__file__).parent.parent / "deploy" / "nginx" / "nginx.conf").read_text(encoding="utf-8")
             (line,) = set(re.findall(r" *server rolloutgym-1:8000(.*;)\n", shipped))
             servers = "".join(f"server 127.0.0.1:{each}{line}\n" for each in ports)
             config = re.sub(r"( *server rolloutgym-\d:8000.*\n)+", servers, shipped)
+            if round_robin:
+                config = config.replace("hash $affinity consistent;", "")
             config = config.replace("listen 8000;", f"listen 127.0.0.1:{port};").replace("auto;", "1;")
             paths = "".join(
                 f"{kind}_temp_path {tmp_path}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")

@@ -167,7 +167,7 @@ def test_500_episodes_behind_a_balancer_survive_killed_workers(
     service = service_process(
         store=redis_server.url, workers=str(WORKERS), worker_port=str(first), sql_workers="1", sandbox_running="2"
     )
-    balancer = start_balancer(range(first, first + WORKERS))
+    balancer = start_balancer(range(first, first + WORKERS), round_robin=True)
     with Client(balancer, retries=12) as rest, Client(balancer, retries=12, transport="websocket") as websocket:
         survive(service, redis_server.url, [rest, rest, websocket], local, episodes=500, steps_per_kill=30)
 

@@ -1,0 +1,122 @@
+"""The files that others' tools read: Kubernetes manifests, compose file, nginx configuration, Dockerfile."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from rolloutgym.client import Client
+from rolloutgym.server.settings import Settings
+
+ROOT = Path(__file__).resolve().parent.parent
+MANIFESTS = [
+    document
+    for path in sorted((ROOT / "deploy" / "kubernetes").glob("*.yaml"))
+    for document in yaml.safe_load_all(path.read_text(encoding="utf-8"))
+]
+COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
+VERSIONS = ("1.30", "1.37")
+
+
+def named(manifest: dict[str, Any]) -> str:
+    return f"{manifest['kind']} {manifest['metadata']['name']}"
+
+
+def manifest_of(kind: str, name: str = "rolloutgym") -> dict[str, Any]:
+    (found,) = [one for one in MANIFESTS if named(one) == f"{kind} {name}"]
+    return found
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=named)
+def test_manifests_fit_the_schemas_of_kubernetes(manifest: dict[str, Any], version: str) -> None:
+    kubernetes_validate.validate(manifest, version, strict=True)
+
+
+def test_a_misspelt_field_would_be_found() -> None:
+    manifest = manifest_of("Deployment") | {"spec": {**manifest_of("Deployment")["spec"], "replicaz": 2}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(manifest, VERSIONS[-1], strict=True)
+
+
+def test_selectors_and_targets_of_the_manifests_exist() -> None:
+    labels = [m["spec"]["template"]["metadata"]["labels"] for m in MANIFESTS if m["kind"] == "Deployment"]
+    for manifest in MANIFESTS:
+        spec = manifest.get("spec", {})
+        selector = spec.get("selector", spec.get("podSelector", {}))
+        wanted = selector.get("matchLabels", selector)
+        if wanted:
+            assert any(wanted.items() <= one.items() for one in labels), named(manifest)
+    target = manifest_of("HorizontalPodAutoscaler")["spec"]["scaleTargetRef"]
+    assert named({"kind": target["kind"], "metadata": target}) in map(named, MANIFESTS)
+
+
+def test_pods_are_confined_and_probed() -> None:
+    pod = manifest_of("Deployment")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    security = container["securityContext"]
+    assert (security["readOnlyRootFilesystem"], security["allowPrivilegeEscalation"]) == (True, False)
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    probes = {name: container[name]["httpGet"]["path"] for name in ("startupProbe", "readinessProbe", "livenessProbe")}
+    assert probes == {"startupProbe": "/ready", "readinessProbe": "/ready", "livenessProbe": "/health"}
+    assert {"requests", "limits"} == set(container["resources"])
+    # What is in flight may finish, and the balancer hears of the end first.
+    drain_s = float(manifest_of("ConfigMap")["data"]["ROLLOUTGYM_DRAIN_S"])
+    pause_s = float(container["lifecycle"]["preStop"]["exec"]["command"][1])
+    assert pod["terminationGracePeriodSeconds"] > drain_s + pause_s + 5
+
+
+def settings_of(variables: dict[str, str]) -> Settings:
+    return Settings(**{name.removeprefix("ROLLOUTGYM_").lower(): value for name, value in variables.items()})
+
+
+def test_the_settings_in_the_files_are_settings() -> None:
+    assert settings_of(manifest_of("ConfigMap")["data"]).store == "redis://rolloutgym-redis:6379/0"
+    assert settings_of(COMPOSE["services"]["rolloutgym-1"]["environment"]).store == "redis://redis:6379/0"
+
+
+def test_the_compose_file_ties_replicas_redis_and_nginx_together() -> None:
+    services = COMPOSE["services"]
+    assert set(services) == {"rolloutgym-1", "rolloutgym-2", "redis", "nginx"}
+    for name in ("rolloutgym-1", "rolloutgym-2"):
+        assert services[name]["read_only"]
+        assert services[name]["cap_drop"] == ["ALL"]
+    nginx = (ROOT / "deploy" / "nginx" / "nginx.conf").read_text(encoding="utf-8")
+    assert set(re.findall(r"server ([\w-]+):8000", nginx)) == {"rolloutgym-1", "rolloutgym-2"}
+    assert services["nginx"]["volumes"] == ["./deploy/nginx/nginx.conf:/etc/nginx/nginx.conf:ro"]
+
+
+@pytest.mark.redis
+def test_nginx_as_shipped_passes_both_transports_and_keeps_an_episode_where_it_is(
+    start_balancer: Callable[..., str],
+    redis_server: Any,
+    start_service: Callable[..., str],
+    make_noop: Callable[[], Any],
+) -> None:
+    environments = [make_noop() for _ in range(2)]
+    urls = [start_service({"noop": one}, store=redis_server.url) for one in environments]
+    balancer = start_balancer([int(url.rpartition(":")[2]) for url in urls])
+    for transport in ("rest", "websocket"):
+        with Client(balancer, transport=transport) as client:
+            for seed in range(8):
+                with client.environment("noop").reset(seed=seed) as episode:
+                    totals = [episode.step({"add": 1.0}).observation.total for _ in range(3)]
+                    assert totals == [1.0, 2.0, 3.0]
+    # No step was replayed, and both had some.
+    assert sum(one.steps for one in environments) == 2 * 8 * 3
+    assert all(one.steps for one in environments)
+
+
+def test_the_dockerfile_builds_with_both_builders_and_keeps_its_promises() -> None:
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    assert "<<" not in text
+    final = text[text.rindex("\nFROM") :]
+    assert re.search(r"^USER 10001:10001$", final, re.MULTILINE)
+    assert re.search(r'^CMD \["rolloutgym", "serve"\]$', final, re.MULTILINE)
+    assert "HEALTHCHECK" in final
+    assert "COPY . " not in final
