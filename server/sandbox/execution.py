@@ -26,6 +26,7 @@ _GRACE_S = 0.5
 """Between the KeyboardInterrupt and the kill."""
 _STOP_AFTER_S = 0.02
 """A session that is idle this long is stopped, so that its threads use no CPU between steps."""
+_READY = b"R"
 _MAX_REPLY = 1 << 20
 _READ = 1 << 16
 _FRAME = struct.Struct("=I")
@@ -203,7 +204,7 @@ class Child:
                 self._on_reply(body)
 
     def _on_first_message(self, data: bytes, ancillary: list[tuple[int, int, bytes]]) -> None:
-        if data != b"R":
+        if data != _READY:
             self.ready.set_exception(ChildFailed(data[1:].decode(errors="replace")))
             self.ready.exception()
             return

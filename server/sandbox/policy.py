@@ -126,8 +126,8 @@ class SandboxConfig:
     """A session without a step for this long is evicted."""
     session_cpu_s: int = 600
     """CPU time of a session over all its steps."""
-    first_uid: int = 61500
-    """Private uids are this and the ones after, one per slot."""
+    first_uid: int = 60600
+    """Private uids are this and the ones after, one per slot. Neither people nor systemd use 60578 to 61183."""
     scratch: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
     """Where the scratch directories go. Best a tmpfs with a size."""
     use_namespaces: bool = True
