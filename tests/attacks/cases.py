@@ -202,7 +202,7 @@ def flood():
 threading.Thread(target=flood, daemon=True).start()
 flood()""",
     },
-    ends="output_limit",
+    ends="output_limit cpu_limit wall_limit",
 )
 _add(
     "output",
