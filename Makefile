@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SYSTEM_COMMANDS := redis-server nginx chromium
 SYSTEM_PACKAGES := redis-server nginx-light chromium
 
-.PHONY: demo train-demo retool-demo test test-slow check format clean
+.PHONY: demo train-demo retool-demo test test-slow scale-test docker-test check format clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "RolloutGym needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -85,6 +85,23 @@ test: check $(VENV)/.system $(VENV)/.bfcl
 
 test-slow: $(VENV)/.dev $(VENV)/.system $(VENV)/.bfcl $(PEERS)/.ready
 	$(BIN)/pytest -q -m 'slow or peers'
+
+# 500 episodes over four workers that are killed at random, behind nginx, with a real Redis.
+scale-test: $(VENV)/.dev $(VENV)/.system
+	$(BIN)/pytest -q -m "slow or not slow" tests/test_scale.py tests/test_store_redis.py tests/test_deploy.py
+
+# Builds the image and tests it, and the launcher. Where no Docker engine answers, the script ENGINE may bring one up for
+# the time; without that too, the tests say why they skip. BUILD_ARGS go to `docker build`.
+ENGINE ?= ../shared/tools/engine.sh
+docker-test: $(VENV)/.dev
+	@set -e; arguments='$(BUILD_ARGS)'; \
+	if ! docker info >/dev/null 2>&1 && [ -x $(ENGINE) ] && [ "$$(id -u)" = 0 ]; then \
+		folder=$$(mktemp -d); trap "$(ENGINE) stop $$folder" EXIT; \
+		eval "$$($(ENGINE) start $$folder)"; $(ENGINE) base $$folder; \
+		export DOCKER_BUILDKIT=0; arguments=--network=host; \
+	fi; \
+	if docker info >/dev/null 2>&1; then docker build $$arguments -t rolloutgym .; fi; \
+	$(BIN)/pytest -q -rs -m docker tests/test_container.py tests/test_sandbox_containers.py tests/test_sandbox_attacks.py
 
 clean:
 	rm -rf .venv $(PEERS) .import-root build *.egg-info
