@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rolloutgym.cli.terminal import console, printable
+from rolloutgym.cli.terminal import console
 
 if TYPE_CHECKING:
     from rolloutgym.training.retool.demo import Run
@@ -69,7 +69,7 @@ def _write(out: Path, runs: Sequence["Run"]) -> None:
         for run in runs
         for rollout in run.transcripts
     ]
-    (out / "samples.txt").write_text(printable("\n\n".join(samples)) + "\n", encoding="utf-8")
+    (out / "samples.txt").write_text("\n\n".join(samples) + "\n", encoding="utf-8", errors="backslashreplace")
     figure, panels = pyplot.subplots(1, 2, figsize=(10, 4), sharey=True)
     for run in runs:
         style = "o-" if run.name.startswith("seed") else "x--"

@@ -129,7 +129,7 @@ def test_reductions_by_hand(loss_type: Any, expected: float) -> None:
     mask = torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
     assert reduce_loss(loss, mask, StepTotals(3, 2), loss_type, 10).item() == pytest.approx(expected)
     shares = [reduce_loss(loss[i : i + 1], mask[i : i + 1], StepTotals(3, 2), loss_type, 10) for i in range(2)]
-    assert sum(shares).item() == pytest.approx(expected)
+    assert sum(share.item() for share in shares) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 100])
@@ -152,9 +152,9 @@ def test_scores_in_chunks_are_those_of_a_whole_softmax(chunk: int) -> None:
 def test_masked_tokens_have_no_gradient() -> None:
     logps = torch.zeros(1, 3, requires_grad=True)
     losses = token_losses(logps, torch.zeros(1, 3), torch.ones(1), epsilon_low=0.2, epsilon_high=0.2)
-    reduce_loss(losses.loss_BT, torch.tensor([[1.0, 0.0, 1.0]]), StepTotals(2, 1), "bnpo", 3).backward()
-    assert logps.grad is not None
-    assert logps.grad.tolist() == [[-0.5, 0.0, -0.5]]
+    loss = reduce_loss(losses.loss_BT, torch.tensor([[1.0, 0.0, 1.0]]), StepTotals(2, 1), "bnpo", 3)
+    (gradient,) = torch.autograd.grad(loss, logps)
+    assert gradient.tolist() == [[-0.5, 0.0, -0.5]]
 
 
 def test_padding_is_known_from_lengths_even_where_its_id_is_a_real_token() -> None:
@@ -243,4 +243,4 @@ def test_instability_is_named(rules: StabilityRules, series: list[dict[str, floa
         guard.on_log(SimpleNamespace(), state, control, logs)  # type: ignore[arg-type]
     assert control.should_training_stop == control.should_save == (reason is not None)
     if reason is not None:
-        assert reason in state.log_history[-1]["stopped_early"]
+        assert reason in str(state.log_history[-1]["stopped_early"])

@@ -75,7 +75,8 @@ def reward_by_length(model_text: list[str], **columns: Any) -> list[float]:
 def test_an_adapter_is_trained_and_is_its_own_reference_when_off(service_url: str, tmp_path: Path) -> None:
     base = tiny_llama(TOKENIZER, hidden=32, context=4096)
     model = get_peft_model(base, LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"))
-    frozen = base.get_input_embeddings().weight.detach().clone()
+    embeddings: Any = base.get_input_embeddings()
+    frozen = embeddings.weight.detach().clone()
     trainer = RetoolTrainer(
         model,  # type: ignore[arg-type]
         small(tmp_path, beta=0.1, max_steps=3),
@@ -88,7 +89,7 @@ def test_an_adapter_is_trained_and_is_its_own_reference_when_off(service_url: st
     kls = [log["kl"] for log in trainer.state.log_history if "kl" in log]
     assert kls[0] == pytest.approx(0.0, abs=1e-6)
     assert kls[-1] > 0
-    assert torch.equal(frozen, base.get_input_embeddings().weight)
+    assert torch.equal(frozen, embeddings.weight)
 
 
 def test_a_run_that_breaks_a_rule_is_saved_and_stopped(service_url: str, tmp_path: Path) -> None:

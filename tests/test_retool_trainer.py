@@ -119,8 +119,8 @@ def trl_trainer(folder: Path, **settings: Any) -> GRPOTrainer:
             "value": [rollout.episode_return for rollout in rollouts],
         }
 
-    def value_reward(value: list[float], **_: Any) -> list[float]:
-        return value
+    def value_reward(value: list[float], **_: Any) -> list[float | None]:
+        return list(value)
 
     defaults: dict[str, Any] = {
         "output_dir": str(folder),
@@ -208,14 +208,16 @@ def test_loss_and_gradients_are_trls(
     }
     if stale:
         inputs["old_per_token_logps"] = batch.old_logps_BT
-    ours.model.train()
-    theirs.model.train()
-    loss = ours.compute_loss(ours.model, (batch, totals))
-    their_loss = theirs._compute_loss(theirs.model, inputs)
+    our_model: Any = ours.model
+    their_model: Any = theirs.model
+    our_model.train()
+    their_model.train()
+    loss: Any = ours.compute_loss(our_model, (batch, totals))
+    their_loss: Any = theirs._compute_loss(their_model, inputs)  # type: ignore[no-untyped-call]
     assert float(loss.detach()) == pytest.approx(float(their_loss.detach()), abs=1e-6)
     loss.backward()
     their_loss.backward()
-    for mine, their in zip(ours.model.parameters(), theirs.model.parameters(), strict=True):
+    for mine, their in zip(our_model.parameters(), their_model.parameters(), strict=True):
         assert torch.allclose(mine.grad, their.grad, atol=1e-5)
 
 
@@ -274,9 +276,9 @@ def test_metrics_have_trls_names_and_token_weights(tmp_path: Path) -> None:
 
 
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
-    settings = {
-        "max_steps": 6, "steps_per_generation": 2, "num_iterations": 2, "shuffle_dataset": True, "save_strategy": "steps",
-        "save_steps": 3, "lr_scheduler_type": "linear",
+    settings: dict[str, Any] = {
+        "max_steps": 6, "steps_per_generation": 2, "num_iterations": 2, "shuffle_dataset": True, "save_steps": 3,
+        "save_strategy": "steps", "lr_scheduler_type": "linear",
     }  # fmt: skip
     whole = trained(tmp_path / "whole", **settings)
     stopped = FixedRollouts(

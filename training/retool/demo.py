@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,9 +106,9 @@ def demonstrate(url: str, game: CodeGame, plan: Plan, folder: Path, report: Repo
         warm = {seed: _warm_start(tokenizer, demonstrations, game, plan, seed) for seed in plan.seeds}
         runs = runs_of(plan)
         for run in runs:
-            _train(url, game, plan, run, deepcopy(warm[run.seed]), tokenizer, folder / run.name.replace(" ", "-"),
-                   lambda model, run=run: _play(environment, game, model, tokenizer, held_out, run.options),
-                   report)  # fmt: skip
+            play = partial(_play, environment, game, tokenizer, held_out, run.options)
+            into = folder / run.name.replace(" ", "-")
+            _train(url, game, plan, run, deepcopy(warm[run.seed]), tokenizer, into, play, report)
     return runs
 
 
@@ -195,10 +196,10 @@ def _ran_code(rollout: Rollout) -> bool:
 def _play(
     environment: RemoteEnvironment,
     game: CodeGame,
-    model: LlamaForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
     task_ids: Sequence[str],
     options: Mapping[str, JsonValue],
+    model: LlamaForCausalLM,
 ) -> list[Rollout]:
     generator = TransformersGenerator(model, tokenizer, SamplingParams(temperature=0), stop_tags=game.stop_tags)
     tasks = [Task(task_id=task_id, seed=0, options=options) for task_id in task_ids]

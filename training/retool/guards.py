@@ -6,12 +6,14 @@ why.
 
 import math
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
+from transformers.trainer_utils import SchedulerType
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ class StabilityGuard(TrainerCallback, ExportableState):
             return
         self.reason = self.broken_rule(logs)
         if self.reason is not None:
-            state.log_history.append({"stopped_early": self.reason, "step": state.global_step})
+            entry: Any = {"stopped_early": self.reason, "step": state.global_step}
+            state.log_history.append(entry)
             control.should_save = True
             control.should_training_stop = True
 
@@ -100,7 +103,12 @@ class RewardPlateau(TrainerCallback, ExportableState):
     """
 
     def __init__(self, *, factor: float = 0.5, patience: int = 2, threshold: float = 1e-3, min_lr: float = 0.0) -> None:
-        self._settings = {"factor": factor, "patience": patience, "threshold": threshold, "min_lr": min_lr}
+        self._settings: dict[str, Any] = {
+            "factor": factor,
+            "patience": patience,
+            "threshold": threshold,
+            "min_lr": min_lr,
+        }
         self._plateau: torch.optim.lr_scheduler.ReduceLROnPlateau | None = None
         self._restored: dict[str, Any] | None = None
         self._rewards: list[float] = []
@@ -108,7 +116,7 @@ class RewardPlateau(TrainerCallback, ExportableState):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if str(args.lr_scheduler_type.value) != "constant":
+        if SchedulerType(args.lr_scheduler_type) is not SchedulerType.CONSTANT:
             raise ValueError("RewardPlateau needs lr_scheduler_type='constant'")
         self._plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(
             _plain(kwargs["optimizer"], "optimizer"), mode="max", threshold_mode="abs", **self._settings
@@ -156,5 +164,5 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, (int, float, str, bool, list)) or value is None
 
 
-def _mean(values: Any) -> float:
+def _mean(values: Collection[float]) -> float:
     return sum(values) / len(values)
