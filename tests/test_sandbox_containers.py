@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rolloutgym.server.errors import SandboxUnavailable
 from rolloutgym.server.sandbox.client import Limits, Sandbox, SandboxConfig, SessionLost
+from rolloutgym.server.sandbox.containers import _InOrder
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow]
 IMAGE = os.environ.get("ROLLOUTGYM_TEST_IMAGE", "python:3.11-slim")
 Play = Callable[[Callable[[Sandbox], Awaitable[Any]]], Any]
 
@@ -42,6 +44,8 @@ def play() -> Iterator[Play]:
     engine.close()
 
 
+@pytest.mark.docker
+@pytest.mark.slow
 def test_level_is_proved(play: Play) -> None:
     async def report(sandbox: Sandbox) -> Any:
         return sandbox.report.as_json()
@@ -50,11 +54,15 @@ def test_level_is_proved(play: Play) -> None:
     assert (shown["backend"], shown["level"], shown["failed"]) == ("docker", "namespaces", [])
 
 
+@pytest.mark.docker
+@pytest.mark.slow
 def test_run(play: Play) -> None:
     result = play(lambda sandbox: sandbox.run("print('hi')\nimport sys\nprint('err', file=sys.stderr)\n6 * 7", seed=1))
     assert (result.status, result.output, result.value, result.state_kept) == ("ok", "hi\nerr\n", "42", False)
 
 
+@pytest.mark.docker
+@pytest.mark.slow
 def test_session_keeps_variables_and_survives_an_interrupt(play: Play) -> None:
     async def steps(sandbox: Sandbox) -> Any:
         session = await sandbox.open_session(seed=3)
@@ -72,6 +80,8 @@ def test_session_keeps_variables_and_survives_an_interrupt(play: Play) -> None:
     assert last.value == "('n', True)"
 
 
+@pytest.mark.docker
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "status"),
     [
@@ -95,6 +105,8 @@ def test_limits_and_ends(play: Play, code: str, status: str) -> None:
     assert play(steps).status == status
 
 
+@pytest.mark.docker
+@pytest.mark.slow
 def test_fork_bomb_stays_inside(play: Play) -> None:
     code = """
 import os, time
@@ -107,6 +119,8 @@ except OSError:
     assert result.output == "refused\n"
 
 
+@pytest.mark.docker
+@pytest.mark.slow
 def test_output_stays_before_its_reply(play: Play) -> None:
     async def steps(sandbox: Sandbox) -> list[str]:
         session = await sandbox.open_session()
@@ -117,6 +131,8 @@ def test_output_stays_before_its_reply(play: Play) -> None:
     assert play(steps) == [f"{str(i) * 5000}\n" for i in range(10)]
 
 
+@pytest.mark.docker
+@pytest.mark.slow
 def test_missing_image_is_a_fault_of_ours() -> None:
     _engine().close()
     sandbox = Sandbox(SandboxConfig(backend="docker", image="rolloutgym/none-such:0"))
@@ -124,6 +140,8 @@ def test_missing_image_is_a_fault_of_ours() -> None:
         asyncio.run(sandbox.start())
 
 
+@pytest.mark.docker
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # the SDK's
 def test_missing_engine_is_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("docker")
@@ -131,3 +149,28 @@ def test_missing_engine_is_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(SandboxUnavailable, match="no Docker engine"):
         asyncio.run(Sandbox(SandboxConfig(backend="docker", image=IMAGE)).start())
     gc.collect()
+
+
+@given(st.data())
+def test_replies_stay_behind_what_was_printed_before_them(data: st.DataObject) -> None:
+    """However the engine cuts and mixes the two streams."""
+    marker = b"<marker>"
+    printed = [data.draw(st.binary(max_size=20)).replace(b"<", b"") for _ in range(3)]
+    replies = [b"reply %d" % i for i in range(3)]
+    in_order = _InOrder(marker)
+    shown = b""
+    for text, reply in zip(printed, replies, strict=True):
+        whole = text + marker
+        cut = data.draw(st.integers(0, len(whole)))
+        pieces = [(whole[:cut], False), (whole[cut:], False)]
+        pieces.insert(data.draw(st.integers(0, 2)), (reply, True))
+        answered = b""
+        for piece, is_reply in pieces:
+            output, answer = in_order.take(piece, is_reply=is_reply)
+            shown += output
+            answered += answer
+        assert answered == reply
+        assert shown.endswith(text)
+    assert shown == b"".join(printed)
+    in_order.take(b"cut sho", is_reply=False)
+    assert in_order.rest() == b"cut sho"

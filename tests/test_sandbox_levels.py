@@ -51,6 +51,7 @@ def test_level(config: SandboxConfig, most: Level, least: Level) -> None:
     assert least <= report.level <= most
     assert bool(report.failed) == (report.level is Level.UNSAFE)
     assert (result.status, result.output, result.value) == ("ok", "hello\n", "6")
+    assert result.unsafe == (report.level < config.required)
     if report.level < config.required:
         assert any("not sealed" in warning for warning in report.warnings)
 

@@ -203,9 +203,10 @@ class Sandbox:
             return RunResult(status="error", traceback=note, state_kept=not last)
         self._keep_watching(child)
         try:
-            return await child.run(encoded, limits, last=last)
+            result = await child.run(encoded, limits, last=last)
         except ChildFailed as error:
             raise SandboxUnavailable(str(error)) from error
+        return result if self._report.level >= self.config.required else replace(result, unsafe=True)
 
     # -- watching
 

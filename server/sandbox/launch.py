@@ -46,8 +46,11 @@ module.main(payload["plan"], payload["control"], payload["server"])
 """
 
 _LAYOUT = """
-import json, sys, sysconfig
-paths = sysconfig.get_paths()
+import json, os, sys, sysconfig
+# Without `site`, nobody has looked whether this is a virtual environment.
+folder = os.path.dirname(os.path.dirname(sys.executable))
+virtual = os.path.exists(os.path.join(folder, "pyvenv.cfg"))
+paths = sysconfig.get_paths("venv", {"base": folder, "platbase": folder}) if virtual else sysconfig.get_paths()
 print(json.dumps([sys.path, [paths["purelib"], paths["platlib"]], sys.base_prefix]))
 """
 

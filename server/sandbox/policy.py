@@ -96,6 +96,8 @@ class RunResult:
     truncated_output: bool = False
     exit_signal: str | None = None
     """Such as `SIGSEGV`, when the child died of one."""
+    unsafe: bool = False
+    """The code ran without the required isolation, as `ROLLOUTGYM_ALLOW_UNSAFE_SANDBOX` permits."""
 
 
 def _usable_cpus() -> int:
