@@ -91,6 +91,8 @@ class Rollout:
     """The conversation as text, for logs; the ids are the truth."""
     info: Info | None = None
     """The environment's last numbers, its own fields among them; None for a faulted row."""
+    turn_rewards: tuple[float, ...] = ()
+    """The reward of every action, and of a limit's ending after them; together the return. Empty for a faulted row."""
     fault: Fault | None = None
 
 
@@ -159,6 +161,7 @@ class _Row:
         self.transcript: list[Message] = list(self.episode.messages) if self.episode else []
         self.info: Info = self.episode.observation.info if self.episode else Info()
         self.components: dict[str, float] = {}
+        self.rewards: list[float] = []
         self.turns = self.invalid_actions = self.sampled_tokens = 0
         self.done = False
 
@@ -176,6 +179,7 @@ class _Row:
             return
         self.info = result.observation.info
         self.done = result.done
+        self.rewards.append(result.reward or 0.0)
         self.transcript += result.observation.messages
         for name, value in self.info.reward_components.items():
             self.components[name] = self.components.get(name, 0.0) + value
@@ -201,6 +205,7 @@ class _Row:
             sampled_tokens=self.sampled_tokens,
             transcript=tuple(self.transcript),
             info=self.info if not self.fault else None,
+            turn_rewards=tuple(self.rewards) if not self.fault else (),
             fault=self.fault,
         )
 
