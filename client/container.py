@@ -41,7 +41,7 @@ class Container:
             undo.callback(self._remove)
             # Before the start, so that there is no moment at which it could be orphaned.
             self._lifeline = self._container.attach_socket(params={"stdin": 1, "stream": 1})
-            undo.callback(self._lifeline.close)
+            undo.callback(self._hang_up)
             self._start()
             self.url = self._address()
             self._until_ready(monotonic() + ready_within_s)
@@ -62,7 +62,7 @@ class Container:
         with suppress(NotFound):
             self._container.stop(timeout=_STOP_S)
         self._remove()
-        self._lifeline.close()
+        self._hang_up()
         self._engine.close()
 
     def __enter__(self) -> Self:
@@ -89,6 +89,13 @@ class Container:
             self._container.remove(force=True)
         with suppress(APIError):
             self._container.wait(condition="removed")
+
+    def _hang_up(self) -> None:
+        # The SDK hands out a view of its connection; the connection is to be closed too.
+        connection = getattr(self._lifeline, "_sock", None)
+        self._lifeline.close()
+        if connection is not None:
+            connection.close()
 
     def _address(self) -> str:
         self._container.reload()

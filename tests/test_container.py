@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from rolloutgym.cli.playing import oracle, play_episode
 from rolloutgym.client import Client, ConnectionFailed
 from rolloutgym.client.container import launch
 from rolloutgym.server.environments.registry import build_environments
+from rolloutgym.server.sandbox.launch import read_layout
 from rolloutgym.server.settings import Settings
 
 IMAGE = os.environ.get("ROLLOUTGYM_TEST_IMAGE", "rolloutgym")
@@ -127,6 +129,13 @@ def test_the_most_confined_form_serves_and_isolates(engine: Any) -> None:
         assert "landlock" in json.dumps(isolation) or "namespaces" in json.dumps(isolation), isolation
         assert "42" in json.loads(answer)["observation"]["messages"][0]["content"]
         assert container.exec_run(["id", "-u"])[1].strip() == b"65532"
+
+
+def test_a_virtual_environment_lends_the_sandbox_its_own_packages(tmp_path: Path) -> None:
+    venv.create(tmp_path / "sandbox", with_pip=False, symlinks=True)
+    layout = read_layout(tmp_path / "sandbox" / "bin" / "python")
+    assert [folder for folder in layout.site if not folder.startswith(str(tmp_path))] == []
+    assert layout.site
 
 
 @pytest.mark.docker
