@@ -54,6 +54,14 @@ $(PEERS)/.ready: pyproject.toml | $(BIN)/python
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[server,openenv]' openenv==0.10.0 openreward==0.1.167
 	touch $@
 
+# Other trainers' packages, for tests: Atropos and its API server, verifiers with its OpenEnv task set, SkyRL's gym. Apart
+# from the peers above, since verifiers needs another mcp than OpenEnv 0.10 does. No torch comes with them.
+TRAINERS := .venv-trainers
+$(TRAINERS)/.ready: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m venv $(TRAINERS)
+	$(TRAINERS)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[atropos]' 'verifiers[openenv]==0.4.0' skyrl-gym==0.4.0
+	touch $@
+
 # Type checkers cannot see through the editable install's import hook; this link shows them the package.
 .import-root/rolloutgym:
 	mkdir -p .import-root && ln -sfn .. .import-root/rolloutgym
@@ -83,7 +91,7 @@ format: $(VENV)/.dev
 test: check $(VENV)/.system $(VENV)/.bfcl
 	$(BIN)/pytest -q -n 2 --dist loadfile
 
-test-slow: $(VENV)/.dev $(VENV)/.system $(VENV)/.bfcl $(PEERS)/.ready
+test-slow: $(VENV)/.dev $(VENV)/.system $(VENV)/.bfcl $(PEERS)/.ready $(TRAINERS)/.ready
 	$(BIN)/pytest -q -m 'slow or peers'
 
 # 500 episodes over four workers that are killed at random, behind nginx, with a real Redis.
@@ -104,4 +112,4 @@ docker-test: $(VENV)/.dev
 	$(BIN)/pytest -q -rs -m docker tests/test_container.py tests/test_sandbox_containers.py tests/test_sandbox_attacks.py
 
 clean:
-	rm -rf .venv $(PEERS) .import-root build *.egg-info
+	rm -rf .venv $(PEERS) $(TRAINERS) .import-root build *.egg-info
