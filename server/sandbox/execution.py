@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import re
+import secrets
 import signal
 import socket
 import struct
@@ -56,6 +57,7 @@ class _Step:
     """What is going on between a request and its end."""
 
     token: int
+    """Comes with the code and must come back: a thread of an earlier step cannot answer for this one."""
     limits: Limits
     began: float
     cpu_before: float
@@ -112,7 +114,6 @@ class Child:
         self._inbox = bytearray()
         self._clock = None if pid is None else _cpu_clock(pid)
         self._step: _Step | None = None
-        self._last_token = int.from_bytes(os.urandom(7))
         self._stopped = False
         self._signalled = asyncio.Event()
         self.idle_since = 0.0
@@ -164,6 +165,7 @@ class Child:
 
     def _finish(self) -> None:
         self._close()
+        self._signalled.set()  # nobody else will
         if not self.ready.done():
             self.ready.set_exception(ChildFailed("the child died before it was ready"))
             self.ready.exception()
@@ -281,10 +283,14 @@ class Child:
             self._stopped = False
             self.signal(signal.SIGCONT)
         self._is_last = last
-        self._last_token += 1
         now = time.monotonic()
         step = self._step = _Step(
-            self._last_token, limits, now, self.cpu_s(), self._loop.create_future(), next_disk_check=now + _DISK_EVERY_S
+            secrets.randbits(64),
+            limits,
+            now,
+            self.cpu_s(),
+            self._loop.create_future(),
+            next_disk_check=now + _DISK_EVERY_S,
         )
         try:
             if not self.alive:
