@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from pydantic import Field, JsonValue
 
@@ -32,7 +33,7 @@ from rolloutgym.server.serving import Server, serve, server_of
 from rolloutgym.server.settings import Settings
 
 # How long an example takes depends on what else the machine does.
-hypothesis_settings.register_profile("suite", deadline=None)
+hypothesis_settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 hypothesis_settings.load_profile("suite")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -403,6 +403,8 @@ def same(calls: Sequence[Any], expected: Sequence[Pair]) -> bool:
 def test_round_trip(render: Callable[[Sequence[Pair]], str], calls: list[Pair], prefix: str) -> None:
     """What a family's template writes for a call is read as that call, whatever the values hold."""
     calls = list({name: (name, arguments) for name, arguments in calls}.values())  # one schema a name
+    # A value that holds the mark of its own end cannot be told apart in a form without quotes.
+    assume(render is not as_glm or "</arg_value>" not in dumps(calls))
     if render in (as_llama, as_pythonic, as_harmony) and not prefix.startswith("<think>"):
         prefix = ""  # forms that are the whole text
     if render is as_harmony:

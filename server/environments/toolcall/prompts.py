@@ -5,10 +5,11 @@ from collections.abc import Iterable
 
 from rolloutgym.models import ToolSpec
 
-PROMPT_VERSION = "1"
+PROMPT_VERSION = "2"
 
 DEFAULT_SYSTEM = (
-    "You can call functions. Call those that the request needs, with arguments taken from the conversation. "
+    "You can call functions. Call those that the request needs, with arguments taken from the conversation; calls that do "
+    "not need each other's results belong in one reply. "
     "If none fits, or something that a function needs is missing, answer in plain text."
 )
 """For conversations that bring no system message."""
