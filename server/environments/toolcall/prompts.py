@@ -8,8 +8,8 @@ from rolloutgym.models import ToolSpec
 PROMPT_VERSION = "2"
 
 DEFAULT_SYSTEM = (
-    "You can call functions. Call those that the request needs, with arguments taken from the conversation; calls that do "
-    "not need each other's results belong in one reply. "
+    "You can call functions. Call those that the request needs, with arguments taken from the conversation. "
+    "Calls that do not need each other's results belong in one reply. "
     "If none fits, or something that a function needs is missing, answer in plain text."
 )
 """For conversations that bring no system message."""
