@@ -108,7 +108,6 @@ class Zygote:
         self._server = server
         self._pids: dict[int, int] = {}  # id → pid
         self._ids: dict[int, int] = {}  # pid → id
-        self._wake, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     # -- setting up
 
@@ -119,6 +118,7 @@ class Zygote:
         self._null = os.open("/dev/null", os.O_RDWR)
         for fd in range(child.CHANNEL + 1):  # the numbers that a child needs for itself
             os.dup2(self._null, fd)
+        self._wake, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         separate = plan.namespaces and namespaces.granted(plan)
         if separate:
             namespaces.enter()
