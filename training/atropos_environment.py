@@ -30,6 +30,9 @@ logger = logging.getLogger(__name__)
 class RolloutGymConfig(BaseEnvConfig):  # type: ignore[misc]
     """Atropos' settings, and which environment to play."""
 
+    wandb_name: str | None = Field(
+        "rolloutgym", description="Name at the API server, which takes no environment without"
+    )
     service_url: str = Field("http://127.0.0.1:8080", description="Base URL of the RolloutGym service")
     environment: str = Field("sql", description="Name of the environment")
     split: str = Field("train", description="Split to train on")
