@@ -143,7 +143,7 @@ def test_memory_is_each_runs_own(play: Play, megabytes: int, status: str) -> Non
         limits = Limits(memory=megabytes << 20)
         code = "len(bytearray(200 << 20))"
         session = await sandbox.open_session(limits=limits)
-        statuses = {(await session.step(code)).status, (await sandbox.run(code, limits=limits)).status}
+        statuses: set[str] = {(await session.step(code)).status, (await sandbox.run(code, limits=limits)).status}
         await session.close()
         return statuses
 
