@@ -92,7 +92,7 @@ def without_end_of_turn(model: PreTrainedModel, eos: int) -> None:
         logits[..., eos] = -1e9
         return logits
 
-    model.lm_head.register_forward_hook(never)  # type: ignore[union-attr, operator]
+    model.get_output_embeddings().register_forward_hook(never)
 
 
 # ---- waiting for a slow tool ----------------------------------------------------------------------------------------
@@ -106,7 +106,11 @@ async def slow_tool(request: httpx2.Request) -> httpx2.Response:
     reset = request.url.path.endswith("/reset")
     if not reset:
         await asyncio.sleep(0.25)
-    info = {"terminated": not reset, "stop_reason": None if reset else "answered", "reward_components": {}}
+    info: dict[str, Any] = {
+        "terminated": not reset,
+        "stop_reason": None if reset else "answered",
+        "reward_components": {},
+    }
     messages = [{"role": "user", "content": "go"}] if reset else []
     answer = {
         "observation": {"messages": messages, "info": info},
@@ -135,7 +139,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--hidden", type=int, default=288)
     parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--threads", type=int, default=1, help="of torch; more need cores that are idle")
     arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
     console = Console()
     tokenizer = byte_tokenizer()
     model = tiny_llama(tokenizer, hidden=arguments.hidden, layers=arguments.layers, heads=6)
@@ -144,7 +150,7 @@ def main() -> None:
     with evaluation_mode(model), torch.no_grad():
         found = {
             f"lockstep, {ROWS} rows, one cache": rates(lambda: played(generator, ROWS), arguments.runs),
-            f"generate, {ROWS} rows, prefill each turn": rates(lambda: prefilled(generator), arguments.runs),
+            f"generate, {ROWS} rows, prefills": rates(lambda: prefilled(generator), arguments.runs),
             "row by row": rates(lambda: row_by_row(generator), arguments.runs),
         }
         seconds, waited = slow_turn(model, tokenizer)

@@ -193,7 +193,8 @@ def test_two_steps_of_grpo_on_a_mix_of_three_environments(tmp_path: Path, servic
     )
     # Longer tokens than bytes, or the prompts with all their functions would take minutes.
     texts = [message["content"] for row in dataset for message in row["prompt"]]
-    trained = byte_tokenizer().train_new_from_iterator(texts, vocab_size=2000)
+    untrained: Any = byte_tokenizer()
+    trained = untrained.train_new_from_iterator(texts, vocab_size=2000)
     merges = json.loads(trained.backend_tokenizer.to_str())["model"]["merges"]
     tokenizer = tool_tokenizer([(left, right) for left, right in merges])
     model = tiny_llama(tokenizer, hidden=16, layers=1, heads=1, context=16384)
