@@ -22,6 +22,7 @@ from rolloutgym.server.routes.episodes import add_episode_routes
 from rolloutgym.server.routes.faults import UnexpectedFaults, add_error_handlers
 from rolloutgym.server.routes.mcp import add_mcp_routes
 from rolloutgym.server.routes.operations import add_environment_routes, add_service_routes
+from rolloutgym.server.routes.ors import add_ors_routes
 from rolloutgym.server.routes.security import Gate
 from rolloutgym.server.routes.tasks import add_named_task_routes, add_task_routes
 from rolloutgym.server.routes.websocket import add_websocket_route
@@ -73,6 +74,7 @@ def _add_routes(
     add_error_handlers(app, service.metrics)
     add_episode_routes(app, service, environment)
     add_mcp_routes(app, service, environment)
+    add_ors_routes(app, service, environment, known)
     add_task_routes(app, environment)
     add_environment_routes(app, environment)
     add_service_routes(app, service, known)

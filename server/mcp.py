@@ -113,7 +113,8 @@ class Agent:
 
     async def _initialize(self, params: VersionParams) -> Json:
         if self.episode_id is None:
-            record = await self._sessions.reset(self._environment, ResetRequest())
+            request = ResetRequest(options=dict(self._environment.tool_options))
+            record = await self._sessions.reset(self._environment, request)
             self.episode_id = record.key.episode_id
         else:
             record = await self._sessions.record(self._environment, self.episode_id)

@@ -78,6 +78,12 @@ class Session:
         episode: Episode[Any] = self.environment.episode(self.environment.tasks.get(task_id), seed, options)
         return episode
 
+    def unbegun(self) -> Episode[Any]:
+        """The recorded episode's live object before its reset."""
+        record = self.begun()
+        options = self.environment.options_type.model_validate_json(record.options)
+        return self.new_episode(record.task_id, record.seed, options)
+
 
 class Sessions:
     """The live episodes of one process."""
@@ -193,14 +199,30 @@ class Sessions:
             return await self._take(session, reason, episode.truncate(StopReason(reason)), None)
 
     async def call_tool(
-        self, environment: AnyEnvironment, episode_id: str, name: str, arguments: Mapping[str, JsonValue]
+        self,
+        environment: AnyEnvironment,
+        episode_id: str,
+        name: str,
+        arguments: Mapping[str, JsonValue],
+        *,
+        step: int | None = None,
     ) -> bytes:
-        """Take the action that a tool call stands for."""
+        """Take the action that a tool call stands for; `step` as in `step`."""
         async with self._hold(environment, episode_id) as session:
-            episode = session.episode or await self._restore(session)
+            record = session.begun()
             with EpisodeFaults(episode_id):
+                if step is not None and step < record.step_count:
+                    # What has been taken is only to be recognised, perhaps after the end, when nothing is live.
+                    episode = session.unbegun()
+                    self._close_soon(episode)
+                else:
+                    episode = session.episode or await self._restore(session)
                 action = _action_of_call(episode, name, arguments)
-            return await self._take(session, session.codec.write_action(action), episode.step(action), None)
+            written = session.codec.write_action(action)
+            repeated = _repeated(record, step, written)
+            if repeated is not None:
+                return repeated
+            return await self._take(session, written, episode.step(action), None)
 
     async def tools(self, environment: AnyEnvironment, episode_id: str) -> tuple[ToolSpec, ...]:
         """The tools that an agent may call in this episode; none after its end."""
@@ -303,9 +325,8 @@ class Sessions:
         record = session.begun()
         if record.done:
             raise EpisodeDone("the episode is over", episode_id=session.key.episode_id)
-        options = session.environment.options_type.model_validate_json(record.options)
         with EpisodeFaults(session.key.episode_id):
-            episode = session.new_episode(record.task_id, record.seed, options)
+            episode = session.unbegun()
         session.metrics.replays += 1
         try:
             with EpisodeFaults(session.key.episode_id):

@@ -9,6 +9,7 @@ process of its own.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue
@@ -87,6 +88,8 @@ class Environment(ABC, Generic[TaskT, OptionsT, ActionT, ObservationT]):
     observation_type: type[ObservationT]
     options_type: type[OptionsT]
     tasks: TaskSet[TaskT]
+    tool_options: ClassVar[Mapping[str, JsonValue]] = MappingProxyType({})
+    """Reset options of an agent that plays by tool calls, where its trainer gives none."""
 
     async def start(self) -> None:
         """Start pools and workers. Called once, inside the running loop, before the first episode."""

@@ -5,6 +5,7 @@ It owns the tasks and the processes in which all SQL runs, the gold queries' too
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any
 
 from rolloutgym.models import SqlAction, SqlObservation, ToolSpec
@@ -33,6 +34,7 @@ class SqlEnvironment(Environment[SqlTask, SqlOptions, SqlAction, SqlObservation]
     action_type = SqlAction
     observation_type = SqlObservation
     options_type = SqlOptions
+    tool_options = MappingProxyType({"action_format": "tools"})
 
     def __init__(self, tasks: TaskSet[SqlTask], *, workers: int = 0, limits: Limits | None = None) -> None:
         self.tasks = tasks
