@@ -137,8 +137,8 @@ def slow_turn(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tup
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--hidden", type=int, default=288)
-    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--hidden", type=int, default=192)
+    parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--threads", type=int, default=1, help="of torch; more need cores that are idle")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
