@@ -5,8 +5,10 @@ that ends, even by SIGKILL. It is confined as far as the image allows, reachable
 by the engine when it stops.
 """
 
+from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
+from threading import Thread
 from time import monotonic, sleep
 from types import TracebackType
 from typing import Any, Self
@@ -21,7 +23,8 @@ _PORT = "8000/tcp"
 _COMMAND = ["sh", "-c", "exec 3<&0; (cat <&3 >/dev/null; kill -TERM 1) & exec rolloutgym serve </dev/null 3<&-"]
 _POLL_S = 0.1
 _STOP_S = 15
-_LOG_LINES = 20
+_KEPT = 100
+"""Pieces of output."""
 
 
 class Container:
@@ -35,25 +38,29 @@ class Container:
         Raises `ConnectionFailed` if no engine answers, the image is missing, or the service does not become ready.
         """
         self._engine = _engine()
-        with ExitStack() as undo:
-            undo.callback(self._engine.close)
+        self._output: deque[bytes] = deque(maxlen=_KEPT)
+        self._listener: Thread | None = None
+        try:
             self._container = _create(self._engine, image, settings or {})
-            undo.callback(self._remove)
-            # Before the start, so that there is no moment at which it could be orphaned.
-            self._lifeline = self._container.attach_socket(params={"stdin": 1, "stream": 1})
-            undo.callback(self._hang_up)
+        except BaseException:
+            self._engine.close()
+            raise
+        try:
+            self._attach()
             self._start()
             self.url = self._address()
             self._until_ready(monotonic() + ready_within_s)
-            undo.pop_all()
+        except BaseException:
+            self._let_go()
+            raise
 
     @property
     def id(self) -> str:
         return str(self._container.id)
 
     def logs(self) -> str:
-        """The last lines that the service wrote."""
-        return bytes(self._container.logs(tail=_LOG_LINES)).decode(errors="replace")
+        """The last that the service wrote."""
+        return b"".join(tuple(self._output)).decode(errors="replace")
 
     def close(self) -> None:
         """Stop the service and remove the container. Idempotent."""
@@ -61,9 +68,7 @@ class Container:
 
         with suppress(NotFound):
             self._container.stop(timeout=_STOP_S)
-        self._remove()
-        self._hang_up()
-        self._engine.close()
+        self._let_go()
 
     def __enter__(self) -> Self:
         return self
@@ -73,6 +78,15 @@ class Container:
     ) -> None:
         self.close()
 
+    def _attach(self) -> None:
+        """Before the start, so that there is no moment at which it could be orphaned, and no word is missed."""
+        from docker.utils.socket import frames_iter
+
+        self._lifeline = self._container.attach_socket(params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
+        pieces = (piece for _, piece in frames_iter(self._lifeline, tty=False))
+        self._listener = Thread(target=self._output.extend, args=(pieces,), daemon=True)
+        self._listener.start()
+
     def _start(self) -> None:
         from docker.errors import APIError
 
@@ -81,39 +95,48 @@ class Container:
         except APIError as error:
             raise ConnectionFailed(f"the container did not start: {error.explanation}", retryable=False) from error
 
-    def _remove(self) -> None:
-        """Kill it if it runs. The engine may have removed it, or be about to: then asking is refused."""
+    def _let_go(self) -> None:
+        """Kill it if it runs, and wait until the engine has removed it."""
         from docker.errors import APIError
 
+        # It may be gone, or about to go: then asking is refused.
         with suppress(APIError):
             self._container.remove(force=True)
         with suppress(APIError):
             self._container.wait(condition="removed")
-
-    def _hang_up(self) -> None:
-        # The SDK hands out a view of its connection; the connection is to be closed too.
-        connection = getattr(self._lifeline, "_sock", None)
-        self._lifeline.close()
-        if connection is not None:
-            connection.close()
+        if self._listener is not None:
+            # Its end is the output's, and so the container's. The SDK hands out a view of a connection: close both.
+            self._listener.join(_STOP_S)
+            connection = getattr(self._lifeline, "_sock", None)
+            self._lifeline.close()
+            if connection is not None:
+                connection.close()
+        self._engine.close()
 
     def _address(self) -> str:
-        self._container.reload()
-        bindings = self._container.ports.get(_PORT) or []
-        if not bindings:
-            raise ConnectionFailed(f"the container ended at once: {self.logs()}", retryable=False)
-        return f"http://127.0.0.1:{bindings[0]['HostPort']}"
+        if self._has_ended():
+            raise self._failure()
+        return f"http://127.0.0.1:{self._container.ports[_PORT][0]['HostPort']}"
 
     def _until_ready(self, deadline: float) -> None:
-        while monotonic() < deadline:
+        while monotonic() < deadline and not self._has_ended():
             with suppress(httpx2.RequestError):
                 if httpx2.get(f"{self.url}/ready").status_code == 200:
                     return
-            self._container.reload()
-            if self._container.status not in ("created", "running"):
-                break
             sleep(_POLL_S)
-        raise ConnectionFailed(f"the service in the container did not start: {self.logs()}", retryable=False)
+        raise self._failure()
+
+    def _has_ended(self) -> bool:
+        from docker.errors import NotFound
+
+        try:
+            self._container.reload()
+        except NotFound:
+            return True
+        return self._container.status not in ("created", "running")
+
+    def _failure(self) -> ConnectionFailed:
+        return ConnectionFailed(f"the service in the container did not start: {self.logs()}", retryable=False)
 
 
 @contextmanager
