@@ -92,7 +92,8 @@ def without_end_of_turn(model: PreTrainedModel, eos: int) -> None:
         logits[..., eos] = -1e9
         return logits
 
-    model.get_output_embeddings().register_forward_hook(never)
+    head: Any = model.get_submodule("lm_head")
+    head.register_forward_hook(never)
 
 
 # ---- waiting for a slow tool ----------------------------------------------------------------------------------------
