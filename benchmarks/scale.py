@@ -183,7 +183,8 @@ async def load(url: str, scripts: Sequence[Script], seconds: float) -> int:
         for round_ in itertools.count():
             if time.perf_counter() >= end:
                 break
-            taken += await play(connection, next(endless), f"{name}-{round_}")
+            steps = await play(connection, next(endless), f"{name}-{round_}")
+            taken += steps
         connection.close()
 
     await asyncio.gather(*(player(name) for name in range(CONNECTIONS)))
@@ -240,7 +241,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=500, help="live episodes whose memory is measured")
     parser.add_argument("--skip-memory", action="store_true")
     arguments = parser.parse_args()
-    console = Console()
+    console = Console(width=120)
     console.print(speeds(arguments.seconds))
     if not arguments.skip_memory:
         console.print(memory(arguments.episodes))
