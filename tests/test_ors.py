@@ -246,7 +246,7 @@ def test_the_sdk_plays_every_environment(sdk: Any, service_url: str) -> None:
         assert seen["prompts"][0] == seen["prompts"][1]
         assert seen["messages"][0]["role"] == "system"
         assert set(seen["shared_tools"]) <= set(seen["tools"])
-        # The same task, and the same episode whoever named it.
+        # A session that was left is over.
         assert httpx2.get(f"{service_url}/{name}/state?episode_id={seen['sid']}").status_code == 404
     (queried, unknown, misused, answered), _ = sdk["None"]["calls"]
     assert "42" in queried["blocks"][0]["text"]

@@ -23,7 +23,7 @@ def called(session: Any, name: str, arguments: Json) -> Json:
 
 
 def play(client: OpenReward, work: Json) -> Json:
-    environment = client.environments.get("rolloutgym", variant=work["variant"])
+    environment = client.environments.get("rolloutgym", variant=work["variant"], base_url=work["url"])
     split, index = work["split"], work["index"]
     task = environment.get_task(split, index)
     found: Json = {
@@ -48,13 +48,14 @@ def play(client: OpenReward, work: Json) -> Json:
 
 def main() -> None:
     work = json.load(sys.stdin)
-    client = OpenReward(base_url=work["url"])
-    found: Json = {str(one["variant"]): play(client, one) for one in work["plays"]}
+    client = OpenReward()
+    locked: Json = {"name": "any", "base_url": work["locked_url"]}
+    found: Json = {str(one["variant"]): play(client, one | {"url": work["url"]}) for one in work["plays"]}
     try:
-        OpenReward(base_url=work["locked_url"]).environments.get("any").list_splits()
+        client.environments.get(**locked).list_splits()
     except AuthenticationError:
         found["locked"] = True
-    found["opened"] = OpenReward(base_url=work["locked_url"], api_key=work["key"]).environments.get("any").list_splits()
+    found["opened"] = OpenReward(api_key=work["key"]).environments.get(**locked).list_splits()
     sys.stdout.write(json.dumps(found))
     sys.stdout.flush()
     # The SDK's threads are no concern here.

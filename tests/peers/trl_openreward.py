@@ -12,6 +12,8 @@ from typing import Any
 def main() -> None:
     work: dict[str, Any] = json.load(sys.stdin)
     sys.path.append(work["site"])
+    # The SDK would look for its sessions at a subdomain.
+    os.environ["OPENREWARD_SESSION_URL"] = work["url"]
     from trl.experimental.openreward import OpenRewardSpec
 
     spec = OpenRewardSpec(work["url"], num_tasks=2)
