@@ -14,6 +14,7 @@ from rolloutgym.training.atropos import AtroposClient, Counts, play_and_push
 from rolloutgym.training.generators.transformers import TransformersGenerator, evaluation_mode
 from rolloutgym.training.rollouts import Limits, Task
 from rolloutgym.training.service import RemoteEnvironment
+from rolloutgym.training.stops import decode
 from rolloutgym.training.tiny import byte_tokenizer, tiny_llama
 
 pytestmark = pytest.mark.slow
@@ -101,7 +102,7 @@ def test_what_is_pushed_comes_out_as_the_trainers_batch(atropos: httpx2.Client, 
         assert len(set(group["scores"])) == 2
         for row, tokens in enumerate(group["tokens"]):
             said = [message["content"] for message in group["messages"][row] if message["role"] == "assistant"]
-            text = TOKENIZER.decode(trained(group, row), skip_special_tokens=False)
+            text = decode(TOKENIZER, trained(group, row))
             assert text.replace("<|im_end|>", "") == "".join(said).replace("<|im_end|>", "")
             assert len(group["inference_logprobs"][row]) == len(group["advantages"][row]) == len(tokens)
             sampled = [mask != -100 for mask in group["masks"][row]]

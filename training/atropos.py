@@ -187,6 +187,9 @@ class AtroposClient:
 
     @property
     def group_size(self) -> int:
+        """Raises `RuntimeError` before `register`."""
+        if self._env_id is None:
+            raise RuntimeError("register first: data that comes before the trainer leaves the server unable to start")
         return self._group_size
 
     def register(
@@ -212,9 +215,7 @@ class AtroposClient:
 
     def push(self, group: ScoredGroup) -> None:
         """Check the group, wait until the queue has room, and hand it over. Raises `GroupRefused`, `TimeoutError`."""
-        if self._env_id is None:
-            raise RuntimeError("register first: data that comes before the trainer leaves the server unable to start")
-        group.check(self._group_size, self._max_tokens)
+        group.check(self.group_size, self._max_tokens)
         # Also finds a server that has forgotten us, which must not be sent data either.
         self._until(
             lambda: self._call("GET", "/status-env", {"env_id": self._env_id}),
