@@ -1,6 +1,6 @@
 """How the service scales: steps per second by workers and store, memory, time to ready.
 
-    python benchmarks/scale.py [--seconds 5] [--episodes 500] [--skip-memory]
+    python benchmarks/scale.py [--seconds 5] [--episodes 500] [--only speed|memory]
 
 Each form of `rolloutgym serve` runs with all three environments and default settings, and a Redis of its own. The load
 is the reference policies' own episodes, recorded once and played again over keep-alive connections by a client that
@@ -19,8 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -53,15 +53,20 @@ class Running(NamedTuple):
     pid: int
     ready_s: float
 
-    def family(self) -> list[psutil.Process]:
-        return [psutil.Process(self.pid), *psutil.Process(self.pid).children(recursive=True)]
+    def _sum(self, figure: Callable[[psutil.Process], float]) -> float:
+        """Over the process and all that descend from it. What has just ended counts for nothing."""
+        total = 0.0
+        for process in (psutil.Process(self.pid), *psutil.Process(self.pid).children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                total += figure(process)
+        return total
 
     def memory_mb(self) -> float:
-        return float(sum(process.memory_full_info().pss for process in self.family())) / 2**20
+        return self._sum(lambda process: float(process.memory_full_info().pss)) / 2**20
 
     def cpu_s(self) -> float:
         """CPU time so far, with that of children that have ended."""
-        return float(sum(sum(process.cpu_times()[:4]) for process in self.family()))
+        return self._sum(lambda process: float(sum(process.cpu_times()[:4])))
 
 
 # ---- servers --------------------------------------------------------------------------------------------------------
@@ -226,6 +231,7 @@ def memory(episodes: int) -> Table:
         number = min(episodes, Settings().sandbox_sessions // 2) if name == "code" and steps else episodes
         with service(1, "memory") as running:
             (script, *_) = [script for script in record(running.url) if script.environment == name]
+            time.sleep(1.0)
             before = running.memory_mb()
             asyncio.run(begin(running.url, script, number, steps))
             grown = running.memory_mb() - before
@@ -239,11 +245,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--episodes", type=int, default=500, help="live episodes whose memory is measured")
-    parser.add_argument("--skip-memory", action="store_true")
+    parser.add_argument("--only", choices=("speed", "memory"))
     arguments = parser.parse_args()
     console = Console(width=120)
-    console.print(speeds(arguments.seconds))
-    if not arguments.skip_memory:
+    if arguments.only != "memory":
+        console.print(speeds(arguments.seconds))
+    if arguments.only != "speed":
         console.print(memory(arguments.episodes))
 
 
