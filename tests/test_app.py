@@ -36,7 +36,8 @@ def test_each_environment_has_a_document_of_unprefixed_paths(two: httpx2.Client,
     paths = document["paths"]
     assert {"/reset", "/step", "/state", "/truncate", "/episodes/{episode_id}", "/mcp", "/health", "/ready", "/metrics",
             "/schema", "/metadata", "/list_environments", "/splits", "/tasks", "/num_tasks", "/task", "/task_range",
-            } == set(paths)  # fmt: skip
+            "/create_session", "/create", "/tools", "/task_tools", "/prompt", "/messages", "/call", "/ping", "/delete",
+            "/delete_session"} == set(paths)  # fmt: skip
     schemas = document["components"]["schemas"]
     assert paths["/step"]["post"]["requestBody"]["content"]["application/json"]["schema"] == {
         "$ref": "#/components/schemas/NoopStepRequest"

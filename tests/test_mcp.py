@@ -181,3 +181,30 @@ def test_capacity_is_told(start_service: Callable[..., str], shared_noop: tuple[
             error = call(http, method)["error"]
             assert error["code"] == -32000
             assert error["data"].items() >= {"active_sessions": 1, "max_sessions": 1}.items()
+
+
+@pytest.mark.peers
+def test_the_mcp_projects_own_client_plays(peer: Callable[..., Any], service_url: str) -> None:
+    httpx2.post(f"{service_url}/sql/reset", json={"episode_id": "trained-by-mcp", "seed": 7}).raise_for_status()
+    query = {"name": "query", "arguments": {"sql": "SELECT 6 * 7"}}
+    code = {"path": "/code/mcp", "name": "python", "arguments": {"code": "print(6 * 7)"}}
+    plays = [{"path": "/mcp", **query}, {"path": "/sql/mcp?episode_id=trained-by-mcp", **query}, code]
+    found = peer("mcp_client", {"url": service_url, "plays": plays})
+    names = ("sql", "sql", "code")
+    for seen, name in zip(found, names, strict=True):
+        assert seen["server"] == f"rolloutgym/{name}"
+        assert seen["version"] == "2025-06-18"
+        assert "42" in seen["said"][0]
+        assert not seen["is_error"]
+        assert seen["meta"] == {"rolloutgym/step_count": 1, "rolloutgym/done": False}
+        assert not {"reset", "step", "state", "close", "truncate", "score"} & set(seen["tools"])
+        assert (seen["mistaken"], seen["unknown"]) == (True, -32601)
+    # A client ends its session, and with it the episode that it began; a trainer's stays to be looked at.
+    states = [
+        httpx2.get(f"{service_url}/{name}/state?episode_id={seen['session']}")
+        for seen, name in zip(found, names, strict=True)
+    ]
+    assert [state.status_code for state in states] == [404, 200, 404]
+    assert states[1].json()["step_count"] == 1
+    assert found[1]["session"] == "trained-by-mcp"
+    assert set(found[2]["tools"]) == {"python", "answer"}

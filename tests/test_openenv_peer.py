@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
@@ -257,3 +258,41 @@ def test_the_official_runtime_graders_pass(validated: Any) -> None:
     )
     # A warning is what there is to get: most graders of this version of the validator are not written yet.
     assert report["verdict"] == "warn"
+
+
+# ---- the other way around ----
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_our_environments_play_the_same_inside_of_openenvs_server(
+    peer_server: Callable[..., str], service_url: str, name: str
+) -> None:
+    adapted = peer_server("adapted_server", name)
+    frames: list[Any] = [
+        {"type": "step", "data": ACTIONS[name][0]},
+        {"type": "reset", "data": RESET | {"episode_id": "adapted"}},
+        {"type": "step", "data": {"nope": 1}},
+        *({"type": "step", "data": action} for action in ACTIONS[name]),
+        {"type": "state"},
+        {"type": "step", "data": ACTIONS[name][0]},
+        {"type": "reset", "data": {"sede": 1}},
+        {"type": "reset", "data": RESET},
+    ]
+    theirs, closed = converse(adapted, frames)
+    ours, _ = converse(f"{service_url}/{name}", frames)
+    assert closed == 1000
+    assert [one["type"] for one in theirs] == [one["type"] for one in ours]
+    for their, our in zip(theirs, ours, strict=True):
+        match our["type"]:
+            case "observation":
+                assert their["data"]["observation"].pop("metadata") == {}
+                assert strip(their["data"]["observation"]) == strip(our["data"]["observation"])
+                assert (their["data"]["reward"], their["data"]["done"]) == (our["data"]["reward"], our["data"]["done"])
+            case "state":
+                assert their["data"] == our["data"]
+    for path, body in (("tasks", {"split": "test"}), ("task", {"split": "test", "index": 1})):
+        their, our = (httpx2.post(f"{url}/{name}/{path}", json=body).json() for url in (adapted, service_url))
+        assert our.items() >= their.items()
+    assert httpx2.post(f"{adapted}/{name}/task", json={"split": "test", "index": 10**6}).status_code == 400
+    assert httpx2.get(f"{adapted}/{name}/splits").json() == httpx2.get(f"{service_url}/{name}/splits").json()
+    assert httpx2.get(f"{adapted}/metadata").json()["name"] == name

@@ -37,8 +37,12 @@ def add_mcp_routes(app: FastAPI, service: Service, environment: AnyEnvironment) 
         return JsonBytes(answer, headers=headers)
 
     @app.delete("/mcp", tags=["mcp"])
-    async def end(session: Annotated[EpisodeId, Header(alias=SESSION_HEADER)]) -> dict[str, bool]:
-        """The agent has done: its episode ends."""
+    async def end(
+        session: Annotated[EpisodeId, Header(alias=SESSION_HEADER)], episode_id: EpisodeId | None = None
+    ) -> dict[str, bool]:
+        """The agent has done: its episode ends, unless its trainer began it and named it."""
+        if episode_id is not None:
+            return {"ended": False}
         return {"ended": await service.sessions.delete(environment, session)}
 
     @app.websocket("/mcp")
