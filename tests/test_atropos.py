@@ -73,7 +73,7 @@ def test_advantages_are_those_of_a_tokens_turn() -> None:
 
 
 def test_what_a_limits_ending_is_worth_counts_for_the_last_turn() -> None:
-    group = scored_group([rollout(2.0, (0.0, 1.0, 1.0)), rollout(0.0, (0.0, 0.0))], outcome_weight=0.0)
+    group = scored_group([rollout(2.0, (0.0, 1.0, 1.0)), rollout(1.0, (0.0, 1.0))], outcome_weight=0.0)
     assert group.advantages == [[0, 0, 0, 0, 0, 0, 0, 1], [0, 0, 0, 0, 0, 0, 0, -1]]
     with pytest.raises(GroupRefused, match="told apart"):
         scored_group([rollout(1.0, (1.0,)), rollout()], outcome_weight=0.0)
@@ -322,6 +322,15 @@ def test_a_service_that_is_down_ends_the_run(monkeypatch: pytest.MonkeyPatch) ->
         with pytest.raises(TooManyFaults, match="worker_lost"):
             play_and_push(NOTHING, [Task(seed=0)] * 20, NOTHING, client)
     assert len(asked) == 10  # five groups, each played twice
+
+
+def test_a_service_that_comes_back_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = [[BROKEN, BROKEN]] * 8  # four groups, each played twice
+    scripted(monkeypatch, *lost, [rollout(1.0), rollout(0.0)], *lost)
+    with connect(FakeServer(started_after=0)) as client:
+        client.register("sql", group_size=2, max_tokens=64)
+        counts = play_and_push(NOTHING, [Task(seed=0)] * 9, NOTHING, client)
+    assert (counts.pushed, counts.faulted, counts.replayed) == (1, 8, 16)
 
 
 def test_a_group_shares_its_seed() -> None:
