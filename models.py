@@ -259,7 +259,13 @@ class CodeAction(Action):
     """The final answer; ends the episode."""
 
 
+class CodeInfo(Info):
+    unsafe_sandbox: bool = False
+    """Whether the code ran without the isolation that the service asks for (only where its operator allows that)."""
+
+
 class CodeObservation(Observation):
+    info: CodeInfo = Field(default_factory=CodeInfo)
     output: str | None = None
     """What the run printed and its last expression's value; null where nothing ran."""
     error: str | None = None

@@ -13,6 +13,7 @@ from rolloutgym.server.environments.base import Outcome
 from rolloutgym.server.environments.code.environment import CodeEnvironment, CodeEpisode, CodeOptions, from_settings
 from rolloutgym.server.environments.code.tasks import CodeTask
 from rolloutgym.server.errors import InvalidRequest, SandboxUnavailable
+from rolloutgym.server.sandbox.policy import RunResult
 from rolloutgym.server.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -163,11 +164,10 @@ async def test_same_seed_and_code_give_the_same_bytes(environment: CodeEnvironme
     assert await play(1) != await play(2)
 
 
-@pytest.mark.parametrize("action", [{"code": "1", "answer": "2"}, {"code": None}], ids=["both", "neither"])
-async def test_malformed_structured_actions_are_the_callers_fault(environment: CodeEnvironment, action: Any) -> None:
+async def test_code_and_answer_in_one_action_are_the_callers_fault(environment: CodeEnvironment) -> None:
     episode, _ = await opened(environment)
     with pytest.raises(InvalidRequest):
-        await episode.step(CodeAction(**action))
+        await episode.step(CodeAction(code="1", answer="2"))
 
 
 async def test_tools_stand_for_actions(environment: CodeEnvironment) -> None:
@@ -208,6 +208,22 @@ async def test_canaries_are_nowhere_that_code_can_read(environment: CodeEnvironm
     )
     assert shown(await episode.step(CodeAction(code=hunt))) == "<interpreter>\n(0, False, [])\n</interpreter>"
     await episode.close()
+
+
+async def test_results_of_an_unsafe_sandbox_say_so(environment: CodeEnvironment) -> None:
+    class Unsafe:
+        async def step(self, code: str) -> RunResult:
+            return RunResult(status="ok", output="1", state_kept=True, unsafe=True)
+
+        async def close(self) -> None:
+            return
+
+    episode, _ = await opened(environment)
+    safe = await episode.step(CodeAction(code="1"))
+    episode._session = Unsafe()  # type: ignore[assignment]
+    outcome = await episode.step(CodeAction(code="1"))
+    assert not safe.observation.info.unsafe_sandbox  # type: ignore[attr-defined]
+    assert outcome.observation.info.unsafe_sandbox  # type: ignore[attr-defined]
 
 
 async def test_a_lost_sandbox_is_an_error_and_never_a_reward(environment: CodeEnvironment) -> None:

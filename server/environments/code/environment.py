@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, JsonValue
 
-from rolloutgym.models import CodeAction, CodeObservation, Info, Message, StopReason, ToolSpec
+from rolloutgym.models import CodeAction, CodeInfo, CodeObservation, Message, StopReason, ToolSpec
 from rolloutgym.server.environments.base import Environment, Episode, Options, Outcome
 from rolloutgym.server.environments.code import prompts, rewards
 from rolloutgym.server.environments.code.answers import extract_boxed
@@ -65,7 +65,7 @@ class CodeEpisode(Episode[CodeAction]):
         return CodeObservation(
             messages=(Message(role="system", content=system), Message(role="user", content=self._task.prompt)),
             tools=tuple(prompts.CODE_TOOLS),
-            info=Info(budget_remaining=self._options.max_turns),
+            info=CodeInfo(budget_remaining=self._options.max_turns),
         )
 
     async def step(self, action: CodeAction) -> Outcome:
@@ -131,6 +131,7 @@ class CodeEpisode(Episode[CodeAction]):
             success=False if exhausted else None,
             output=shown,
             error=None if ran else result.status,
+            unsafe=result.unsafe,
         )
 
     async def _execute(self, code: str) -> RunResult:
@@ -180,8 +181,9 @@ class CodeEpisode(Episode[CodeAction]):
         stop_reason: StopReason | None = None,
         success: bool | None = None,
         invalid_action: bool = False,
+        unsafe: bool = False,
     ) -> Outcome:
-        info = Info(
+        info = CodeInfo(
             terminated=terminated,
             truncated=truncated,
             stop_reason=stop_reason,
@@ -190,6 +192,7 @@ class CodeEpisode(Episode[CodeAction]):
             turn=self._turn,
             budget_remaining=self._options.max_turns - self._turn,
             invalid_action=invalid_action,
+            unsafe_sandbox=unsafe,
         )
         observation = CodeObservation(messages=messages, info=info, output=output, error=error)
         return Outcome(observation, sum(components.values()))

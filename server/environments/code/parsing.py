@@ -4,6 +4,7 @@ Text that imitates the interpreter is text like any other: only what the service
 """
 
 import re
+import textwrap
 from typing import NamedTuple
 
 from rolloutgym.server.environments.code.answers import extract_boxed
@@ -83,6 +84,9 @@ def _last_fenced_block(text: str) -> str | None:
 
 
 def _without_fence(code: str) -> str:
-    """The code itself where a fence stands around it."""
+    """The code itself: without a fence around it, an indentation of the whole, or a blank between tag and code."""
     match = _FENCE.fullmatch(code.strip())
-    return match["body"] if match else code.strip("\r\n")
+    if match:
+        return match["body"]
+    code = textwrap.dedent(code.strip("\r\n"))
+    return code.lstrip() if code[:1].isspace() else code
