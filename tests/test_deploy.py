@@ -13,7 +13,7 @@ from rolloutgym.client import Client
 from rolloutgym.server.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
-MANIFESTS = [
+MANIFESTS: list[dict[str, Any]] = [
     document
     for path in sorted((ROOT / "deploy" / "kubernetes").glob("*.yaml"))
     for document in yaml.safe_load_all(path.read_text(encoding="utf-8"))
@@ -72,7 +72,8 @@ def test_pods_are_confined_and_probed() -> None:
 
 
 def settings_of(variables: dict[str, str]) -> Settings:
-    return Settings(**{name.removeprefix("ROLLOUTGYM_").lower(): value for name, value in variables.items()})
+    fields: dict[str, Any] = {name.removeprefix("ROLLOUTGYM_").lower(): value for name, value in variables.items()}
+    return Settings(**fields)
 
 
 def test_the_settings_in_the_files_are_settings() -> None:

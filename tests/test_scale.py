@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,10 +68,11 @@ def play(client: Client, local: dict[str, AnyEnvironment], number: int, after_st
     policy = oracle(name)
     episode = client.environment(name).reset(split="train", index=number, seed=number)
     policy.start(local[name].tasks.get(str(episode.task_id)), episode.observation)
-    rewards = []
+    rewards: list[float] = []
     while not episode.done:
         result = episode.step(policy.act(episode.observation))
         assert result.observation.info.turn == len(rewards) + 1
+        assert result.reward is not None
         rewards.append(result.reward)
         after_step()
     state = episode.state()
@@ -95,7 +96,13 @@ def free_ports(number: int) -> int:
 
 
 def workers_of(supervisor: int) -> list[psutil.Process]:
-    return [child for child in psutil.Process(supervisor).children() if "spawn_main" in " ".join(child.cmdline())]
+    """Those that live: one that has just been killed has no command line any more."""
+    workers = []
+    for child in psutil.Process(supervisor).children():
+        with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            if "spawn_main" in " ".join(child.cmdline()):
+                workers.append(child)
+    return workers
 
 
 class Killer:
@@ -111,8 +118,9 @@ class Killer:
     def step(self) -> None:
         with self._lock:
             if self._random.random() < self._chance:
-                for victim in self._random.sample(workers_of(self._supervisor), 1):
-                    victim.kill()
+                workers = workers_of(self._supervisor)
+                if workers:
+                    self._random.choice(workers).kill()
                     self.killed += 1
 
 
@@ -169,7 +177,7 @@ def test_500_episodes_behind_a_balancer_survive_killed_workers(
     )
     balancer = start_balancer(range(first, first + WORKERS), round_robin=True)
     with Client(balancer, retries=12) as rest, Client(balancer, retries=12, transport="websocket") as websocket:
-        survive(service, redis_server.url, [rest, rest, websocket], local, episodes=500, steps_per_kill=30)
+        survive(service, redis_server.url, [rest, rest, websocket], local, episodes=500, steps_per_kill=40)
 
 
 # ---- the supervisor -------------------------------------------------------------------------------------------------
