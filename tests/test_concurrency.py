@@ -74,7 +74,8 @@ async def test_a_slow_step_of_one_episode_leaves_the_others_as_they_were(
             answer = (await http.post("/noop/step", json={"episode_id": "quick", "action": {"add": 1}})).json()
             assert answer["observation"]["total"] == n
             if n % 20 == 0:
-                assert (await http.get("/health")).status_code == 200
+                for path in ("health", "metadata", "schema", "splits", "state?episode_id=quick"):
+                    assert (await http.get(f"/noop/{path}")).status_code == 200
         assert not slow.done()
         released.set()
         assert (await slow).json()["reward"] == 7

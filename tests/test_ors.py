@@ -97,7 +97,7 @@ def test_a_call_that_is_none_costs_nothing(
 def test_a_lost_answer_is_asked_for_again(http: httpx2.Client, finish: bool | None) -> None:
     """By the call's number, also after the end; what was another call is refused."""
     session = begin(http)
-    arguments = {"add": 1} | ({} if finish is None else {"finish": finish})
+    arguments: dict[str, Any] = {"add": 1} | ({} if finish is None else {"finish": finish})
     number, first = call(http, session, **arguments)
     assert call(http, session, task_id=number, **arguments) == (number, first)
     assert call(http, session, task_id=number, add=2)[1].startswith("step_conflict")
