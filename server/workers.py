@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from time import monotonic
+from time import monotonic, sleep
 from types import FrameType
 
 from rolloutgym.server.serving import address_of, listen
@@ -27,6 +27,8 @@ Serve = Callable[[Settings, list[socket.socket], Callable[[str], None]], None]
 """Serves on sockets until SIGTERM, and calls back with the address once requests are taken."""
 
 _POLL_S = 0.2
+_RETRY_S = 1.0
+"""Before a worker that did not start is started again."""
 _STOP_S = 8.0
 """How long after draining a worker is killed. It ends itself before."""
 
@@ -52,8 +54,9 @@ class _Worker:
         self.process.start()
         started.close()
 
-    def look(self) -> None:
-        """Replace a dead process. If it ended by itself before it took requests it has said why: then exit, too."""
+    def look(self, *, serving: bool) -> None:
+        """Replace a dead process. One that ended by itself before it took requests has said why: unless the service is
+        `serving` already, exit too."""
         if not self.ready and self._started.poll():
             try:
                 self._started.recv_bytes()
@@ -64,9 +67,11 @@ class _Worker:
         if code is None:
             return
         self._started.close()
-        if not self.ready and code > 0:
+        if not self.ready and code > 0 and not serving:
             raise SystemExit(code)
         log.warning("worker %d (process %d) ended with status %d", self._number, self.process.pid, code)
+        if not self.ready:
+            sleep(_RETRY_S)
         self.start()
 
     def stop(self, deadline: float) -> None:
@@ -105,20 +110,20 @@ def supervise(settings: Settings, serve: Serve, on_listening: Callable[[str], No
             if on_listening is not None and not stop.is_set():
                 on_listening(address_of(places[0][0]))
             while not stop.is_set():
-                _look(started)
+                _look(started, serving=True)
         finally:
             _stop(started, settings.drain_s + _STOP_S)
 
 
 def _until_ready(workers: list[_Worker], stop: threading.Event) -> None:
     while not stop.is_set() and not all(worker.ready for worker in workers):
-        _look(workers)
+        _look(workers, serving=False)
 
 
-def _look(workers: list[_Worker]) -> None:
+def _look(workers: list[_Worker], *, serving: bool) -> None:
     wait([worker.process.sentinel for worker in workers], _POLL_S)
     for worker in workers:
-        worker.look()
+        worker.look(serving=serving)
 
 
 def _stop(workers: list[_Worker], seconds: float) -> None:
