@@ -59,7 +59,7 @@ $(PEERS)/.ready: pyproject.toml | $(BIN)/python
 TRAINERS := .venv-trainers
 $(TRAINERS)/.ready: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m venv $(TRAINERS)
-	$(TRAINERS)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[atropos]' 'verifiers[openenv]==0.4.0' skyrl-gym==0.4.0
+	$(TRAINERS)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[atropos]' 'verifiers[openenv]==0.4.0' openenv==0.4.1 skyrl-gym==0.4.0
 	touch $@
 
 # Type checkers cannot see through the editable install's import hook; this link shows them the package.
