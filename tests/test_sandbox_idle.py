@@ -27,4 +27,4 @@ async def test_an_idle_sandbox_uses_no_processor_time() -> None:
 
 def _processor_time() -> float:
     times = [process.cpu_times() for process in psutil.Process(os.getpid()).children(recursive=True)]
-    return sum(time.user + time.system for time in times)
+    return float(sum(time.user + time.system for time in times))
