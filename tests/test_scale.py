@@ -66,7 +66,7 @@ def local() -> dict[str, AnyEnvironment]:
 def play(client: Client, local: dict[str, AnyEnvironment], number: int, after_step: Callable[[], None]) -> Episode:
     name = ENVIRONMENTS[number % len(ENVIRONMENTS)]
     policy = oracle(name)
-    episode = client.environment(name).reset(split="train", index=number, seed=number)
+    episode = client.environment(name).reset(split="train", index=number % 100, seed=number)
     policy.start(local[name].tasks.get(str(episode.task_id)), episode.observation)
     rewards: list[float] = []
     while not episode.done:
