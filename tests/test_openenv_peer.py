@@ -296,3 +296,13 @@ def test_our_environments_play_the_same_inside_of_openenvs_server(
     assert httpx2.post(f"{adapted}/{name}/task", json={"split": "test", "index": 10**6}).status_code == 400
     assert httpx2.get(f"{adapted}/{name}/splits").json() == httpx2.get(f"{service_url}/{name}/splits").json()
     assert httpx2.get(f"{adapted}/metadata").json()["name"] == name
+
+
+def test_an_adapted_environment_is_called_from_threads_and_loops(peer: Peer) -> None:
+    found = peer("adapted_environment", {"name": "sql", "reset": RESET, "actions": SQL})
+    one, two, three = found["plays"]
+    assert one == two == three
+    assert [answer["done"] for answer in one] == [False] * 4 + [True]
+    assert "reset first" in found["unreset"]
+    assert found["children"][0] > 0
+    assert found["children"][1] == 0

@@ -182,6 +182,15 @@ def test_a_bad_request_is_refused_before_any_stream(http: httpx2.Client, path: s
         assert http.post(path, json=body).status_code == 422
 
 
+@pytest.mark.parametrize(("key", "status"), [(None, 401), ("", 401), ("wrong", 401), ("sécret", 401), ("secret", 404)])
+def test_the_key_may_come_as_the_sdk_sends_it(
+    start_service: Callable[..., str], noop: Any, key: str | None, status: int
+) -> None:
+    headers = {"x-session-id": "nobody"} | ({} if key is None else {"x-api-key": key})
+    with httpx2.Client(base_url=start_service({"noop": noop}, api_key="secret")) as http:
+        assert http.post("/ping", headers={k: v.encode("latin-1") for k, v in headers.items()}).status_code == status
+
+
 def test_long_results_come_in_pieces_that_lose_nothing() -> None:
     for text in (" " * 10_000, "ab \u00a0\u3000\u2028é🐍\\ " * 3000, "x"):
         result = json.dumps({"text": text}, ensure_ascii=False, separators=(",", ":")).encode()
