@@ -152,6 +152,9 @@ def test_a_call_whose_client_has_gone_did_not_happen(start_service: Callable[...
         body = {"name": "add", "input": {"add": 1, "wait": "gate"}}
         with http.stream("POST", "/noop/call", json=body, headers=session) as response:
             assert next(response.iter_text()).startswith("event: task_id")
+        # The step waits no longer, or this would.
+        state = http.get("/noop/state", params={"episode_id": session["x-session-id"]}).json()
+        assert state["step_count"] == 0
         noop.loop.call_soon_threadsafe(noop.gates["gate"].set)
         number, result = call(http, session, task_id="0", add=1, wait="gate")
         assert (number, result["output"]["reward"], result["output"]["metadata"]["step_count"]) == ("0", 1, 1)
