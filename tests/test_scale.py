@@ -132,7 +132,7 @@ def survive(
     killer = Killer(service.pid, steps_per_kill)
     with ThreadPoolExecutor(8) as pool:
         played = list(pool.map(lambda i: play(clients[i % len(clients)], local, i, killer.step), range(episodes)))
-    assert killer.killed >= 2
+    assert killer.killed >= max(2, episodes // 50)
     assert [episode for episode in played if not episode.success] == []
     with redis.Redis.from_url(store_url, decode_responses=True) as store:
         for episode in played:
