@@ -190,8 +190,9 @@ def test_the_key_may_come_as_the_sdk_sends_it(
     start_service: Callable[..., str], noop: Any, key: str | None, status: int
 ) -> None:
     headers = {"x-session-id": "nobody"} | ({} if key is None else {"x-api-key": key})
+    encoded = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
     with httpx2.Client(base_url=start_service({"noop": noop}, api_key="secret")) as http:
-        assert http.post("/ping", headers={k: v.encode("latin-1") for k, v in headers.items()}).status_code == status
+        assert http.post("/ping", headers=encoded).status_code == status
 
 
 def test_long_results_come_in_pieces_that_lose_nothing() -> None:
