@@ -115,9 +115,10 @@ class Zygote:
         """Enter the namespaces, load, confine this process, and report what could be had."""
         warnings = list[str]()
         os.umask(0o077)
-        self._null = os.open("/dev/null", os.O_RDWR)
-        for fd in range(child.CHANNEL + 1):  # the numbers that a child needs for itself
-            os.dup2(self._null, fd)
+        null = os.open("/dev/null", os.O_RDWR)
+        for fd in range(child.CHANNEL + 1):  # the numbers that a child needs for itself: nothing of ours may have them
+            os.dup2(null, fd)
+        self._null = fcntl.fcntl(null, fcntl.F_DUPFD_CLOEXEC, child.CHANNEL + 1)
         self._wake, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         separate = plan.namespaces and namespaces.granted(plan)
         if separate:
