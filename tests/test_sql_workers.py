@@ -40,8 +40,8 @@ def subject(tmp_path: Path) -> Subject:
 
 
 def _children() -> list[psutil.Process]:
-    children: list[psutil.Process] = psutil.Process().children(recursive=True)
-    return children
+    """SQL workers of this very process, which may also have started whole services for other tests."""
+    return [child for child in psutil.Process().children() if "sql.worker" in " ".join(child.cmdline())]
 
 
 def _pids(pool: WorkerPool) -> list[int]:

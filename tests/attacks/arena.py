@@ -102,6 +102,7 @@ class Arena:
         self._put_away()
 
     def _put_away(self) -> None:
+        kernel.prctl(PR_SET_CHILD_SUBREAPER, 0)
         self._loop.close()
         for listener in self._listeners.values():
             listener.close()
