@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import httpx2
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from rolloutgym.cli.main import app
+from rolloutgym.cli.terminal import console
 from rolloutgym.models import Message, StopReason, ToolSpec
 from rolloutgym.training.evaluation import EpisodeRecord, EvaluationError, Run, open_records, read_records
 from rolloutgym.training.generators.base import Conversation, Turn
@@ -315,7 +317,8 @@ def model_url() -> Iterator[str]:
 
 
 def run_command(*arguments: str) -> str:
-    result = CliRunner().invoke(app, ["eval", *arguments], env={"COLUMNS": "200"})
+    with patch.object(console, "_width", 200):  # wide enough for every column's name
+        result = CliRunner().invoke(app, ["eval", *arguments])
     assert result.exit_code == 0, result.output
     return str(result.output)
 

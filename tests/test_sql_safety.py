@@ -221,10 +221,10 @@ ATTACKS = [
     ),
     Attack(
         "one wide number",
-        ["SELECT length(printf('%*d', 900000000, 1))"],
+        ["SELECT length(printf('%*d', 300000000, 1))"],
         ("set_limits", "configure"),
         "ran",
-        lambda r: r.grown > 300 * MIB,
+        lambda r: r.grown > 100 * MIB,
     ),
     Attack(
         "amplify by replace()",
