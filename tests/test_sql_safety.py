@@ -18,10 +18,13 @@ MIB = 2**20
 # Opens a database with some controls switched off, runs statements, and reports what came of each.
 ATTACKER = textwrap.dedent(
     """
-    import json, os, resource, sqlite3, sys, threading
+    import json, os, sqlite3, sys, threading
     from pathlib import Path
     from rolloutgym.server.environments.sql import database as module
     from rolloutgym.server.environments.sql.database import Database, Limits, QueryFailed
+
+    def peak():  # of this program alone: a process's usage begins with that of the one which started it
+        return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
 
     path, off, statements = Path(sys.argv[1]), sys.argv[2].split(","), json.loads(sys.argv[3])
     for control in off:
@@ -32,7 +35,7 @@ ATTACKER = textwrap.dedent(
     os.chdir(path.parent)
     database = Database(path, Limits(wall_s=30.0, steps=5_000_000))
     outcomes = []
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak()
     for statement in statements:
         # Without the controls, what runs for half a second is counted as running for ever.
         watchdog = threading.Timer(0.5, database._connection.interrupt)
@@ -45,7 +48,7 @@ ATTACKER = textwrap.dedent(
         except QueryFailed as error:
             outcomes.append([error.kind, error.message])
         watchdog.cancel()
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    grown = (peak() - before) * 1024
     print(json.dumps({"outcomes": outcomes, "grown": grown, "files": sorted(os.listdir("."))}))
     """
 )
