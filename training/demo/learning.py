@@ -22,21 +22,14 @@ from rolloutgym.training.chat import ChatEncoder
 from rolloutgym.training.datasets import make_dataset
 from rolloutgym.training.demo.demonstrations import encode, imitate, record, words_of
 from rolloutgym.training.demo.games import Game
-from rolloutgym.training.generators.transformers import TransformersGenerator, evaluation_mode
-from rolloutgym.training.rollouts import Limits, Rollout, Task, play_batch
+from rolloutgym.training.demo.measuring import TEMPLATE, looked_rate, play_all, solve_rate
+from rolloutgym.training.rollouts import Limits, Rollout, Task
 from rolloutgym.training.sampling import SamplingParams
 from rolloutgym.training.service import RemoteEnvironment
-from rolloutgym.training.tiny import END_OF_TURN, START_OF_TURN, tiny_llama, word_tokenizer
+from rolloutgym.training.tiny import tiny_llama, word_tokenizer
 from rolloutgym.training.trl_rollout import make_rollout_func
 
-# The tiny model does not read the system message: what it says, the demonstrations show.
-_TEMPLATE = (
-    "{% for message in messages %}{% if message['role'] != 'system' %}"
-    f"{START_OF_TURN}{{{{ message['role'] }}}} {{{{ message['content'] }}}}{END_OF_TURN}"
-    "{% endif %}{% endfor %}"
-    f"{{% if add_generation_prompt %}}{START_OF_TURN}assistant {{% endif %}}"
-)
-_EVALUATED_AT_ONCE = 100
+_LIMITS = Limits(turn_tokens=24, episode_tokens=200, reply_tokens=40)
 
 
 @dataclass(frozen=True)
@@ -112,7 +105,7 @@ def learn(url: str, game: Game, plan: Plan, folder: Path, report: Report) -> Sto
         demonstrations = record(environment, game, tasks, draws)
         story.demonstration_success = sum(one.success for one in demonstrations) / len(demonstrations)
         words = ["system", "user", "assistant", *words_of(demonstrations), *game.words()]
-        tokenizer = word_tokenizer(words, chat_template=_TEMPLATE)
+        tokenizer = word_tokenizer(words, chat_template=TEMPLATE)
         model = tiny_llama(tokenizer, hidden=128, layers=2, context=512, seed=plan.seed)
         story.parameters = sum(parameter.numel() for parameter in model.parameters())
         report(
@@ -133,15 +126,14 @@ def learn(url: str, game: Game, plan: Plan, folder: Path, report: Report) -> Sto
             ),
         )
 
+        def play(sampling: SamplingParams) -> list[Rollout]:
+            return play_all(environment, game, model, tokenizer, held_out, sampling, _LIMITS, game.options)
+
         def measure(step: int) -> list[Rollout]:
-            greedy = _play_all(environment, game, model, tokenizer, held_out, SamplingParams(temperature=0))
-            sampled = _play_all(environment, game, model, tokenizer, held_out, SamplingParams())
-            looked = [
-                any(game.looked in message.content for message in rollout.transcript if message.role == "assistant")
-                for rollout in greedy
-            ]
+            greedy = play(SamplingParams(temperature=0))
+            sampled = play(SamplingParams())
             now = Measurement(
-                step, time.monotonic() - started, _solve_rate(greedy), _solve_rate(sampled), sum(looked) / len(looked)
+                step, time.monotonic() - started, solve_rate(greedy), solve_rate(sampled), looked_rate(greedy, game)
             )
             story.measurements.append(now)
             report(
@@ -176,7 +168,7 @@ def _grpo(
         story.rewards.append(sum(returns) / len(returns))
 
     rollout_func = make_rollout_func(
-        url, game.environment, limits=_limits(), stop_tags=game.stop_tags, options=game.options, on_rollouts=keep
+        url, game.environment, limits=_LIMITS, stop_tags=game.stop_tags, options=game.options, on_rollouts=keep
     )
     trainer = GRPOTrainer(
         model=model,
@@ -192,7 +184,7 @@ def _grpo(
             max_grad_norm=1.0,
             loss_type="bnpo",
             epsilon_high=0.28,
-            max_completion_length=_limits().episode_tokens,
+            max_completion_length=_LIMITS.episode_tokens,
             seed=plan.seed,
             use_cpu=True,
             bf16=False,
@@ -211,29 +203,3 @@ def _grpo(
     trainer.train()
     story.service_share = rollout_func.waited_s / rollout_func.spent_s
     rollout_func.close()
-
-
-def _limits() -> Limits:
-    return Limits(turn_tokens=24, episode_tokens=200, reply_tokens=40)
-
-
-def _play_all(
-    environment: RemoteEnvironment,
-    game: Game,
-    model: LlamaForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    task_ids: Sequence[str],
-    sampling: SamplingParams,
-) -> list[Rollout]:
-    generator = TransformersGenerator(model, tokenizer, sampling, stop_tags=game.stop_tags, seed=0)
-    rollouts: list[Rollout] = []
-    with evaluation_mode(model):
-        for start in range(0, len(task_ids), _EVALUATED_AT_ONCE):
-            some = task_ids[start : start + _EVALUATED_AT_ONCE]
-            tasks = [Task(task_id=task_id, seed=0, options=game.options) for task_id in some]
-            rollouts += play_batch(environment, tasks, generator, _limits())
-    return rollouts
-
-
-def _solve_rate(rollouts: Sequence[Rollout]) -> float:
-    return sum(bool(rollout.success) for rollout in rollouts) / len(rollouts)

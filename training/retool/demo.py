@@ -22,21 +22,14 @@ from rolloutgym.training.chat import ChatEncoder
 from rolloutgym.training.datasets import make_dataset
 from rolloutgym.training.demo.code_game import CodeGame
 from rolloutgym.training.demo.demonstrations import Demonstration, encode, imitate, record, words_of
-from rolloutgym.training.generators.transformers import TransformersGenerator, evaluation_mode
+from rolloutgym.training.demo.measuring import TEMPLATE, looked_rate, play_all, solve_rate
 from rolloutgym.training.retool.config import RetoolConfig
 from rolloutgym.training.retool.trainer import RetoolTrainer
-from rolloutgym.training.rollouts import Limits, Rollout, Task, play_batch
+from rolloutgym.training.rollouts import Limits, Rollout, Task
 from rolloutgym.training.sampling import SamplingParams
 from rolloutgym.training.service import RemoteEnvironment
-from rolloutgym.training.tiny import END_OF_TURN, START_OF_TURN, tiny_llama, word_tokenizer
+from rolloutgym.training.tiny import tiny_llama, word_tokenizer
 
-# The tiny model does not read the system message: what it says, the demonstrations show.
-_TEMPLATE = (
-    "{% for message in messages %}{% if message['role'] != 'system' %}"
-    f"{START_OF_TURN}{{{{ message['role'] }}}} {{{{ message['content'] }}}}{END_OF_TURN}"
-    "{% endif %}{% endfor %}"
-    f"{{% if add_generation_prompt %}}{START_OF_TURN}assistant {{% endif %}}"
-)
 _LIMITS = Limits(turn_tokens=16, episode_tokens=96, reply_tokens=24)
 
 
@@ -102,11 +95,14 @@ def demonstrate(url: str, game: CodeGame, plan: Plan, folder: Path, report: Repo
         right = sum(one.success for one in demonstrations) / len(demonstrations)
         report(f"{len(demonstrations)} demonstrations, {right:.0%} of them right")
         words = ["system", "user", "assistant", *words_of(demonstrations), *game.words()]
-        tokenizer = word_tokenizer(words, chat_template=_TEMPLATE)
+        tokenizer = word_tokenizer(words, chat_template=TEMPLATE)
         warm = {seed: _warm_start(tokenizer, demonstrations, game, plan, seed) for seed in plan.seeds}
         runs = runs_of(plan)
         for run in runs:
-            play = partial(_play, environment, game, tokenizer, held_out, run.options)
+            play = partial(
+                play_all, environment, game, tokenizer=tokenizer, task_ids=held_out, options=run.options,
+                sampling=SamplingParams(temperature=0), limits=_LIMITS,
+            )  # fmt: skip
             into = folder / run.name.replace(" ", "-")
             _train(url, game, plan, run, deepcopy(warm[run.seed]), tokenizer, into, play, report)
     return runs
@@ -145,8 +141,7 @@ def _train(
 
     def measure(step: int) -> None:
         run.transcripts = play(model)
-        solved = sum(bool(rollout.success) for rollout in run.transcripts) / len(run.transcripts)
-        ran = sum(_ran_code(rollout) for rollout in run.transcripts) / len(run.transcripts)
+        solved, ran = solve_rate(run.transcripts), looked_rate(run.transcripts, game)
         run.measurements.append(Measurement(step, solved, ran))
         report(f"{run.name:>8}, step {step:3d}: solved {solved:.2f}, ran code {ran:.2f}")
 
@@ -187,21 +182,3 @@ def _train(
     trainer.train()
     run.seconds = time.monotonic() - started
     run.transcripts = run.transcripts[:3]
-
-
-def _ran_code(rollout: Rollout) -> bool:
-    return any(CodeGame.looked in message.content for message in rollout.transcript if message.role == "assistant")
-
-
-def _play(
-    environment: RemoteEnvironment,
-    game: CodeGame,
-    tokenizer: PreTrainedTokenizerFast,
-    task_ids: Sequence[str],
-    options: Mapping[str, JsonValue],
-    model: LlamaForCausalLM,
-) -> list[Rollout]:
-    generator = TransformersGenerator(model, tokenizer, SamplingParams(temperature=0), stop_tags=game.stop_tags)
-    tasks = [Task(task_id=task_id, seed=0, options=options) for task_id in task_ids]
-    with evaluation_mode(model):
-        return play_batch(environment, tasks, generator, _LIMITS)
