@@ -117,7 +117,7 @@ def _warm_start(
         model,
         [encode(one, tokenizer, encoder, game.stop_tags) for one in demonstrations],
         steps=plan.warm_steps,
-        batch_size=64,
+        batch_size=min(64, len(demonstrations)),
         learning_rate=2e-3,
         pad_id=tokenizer.pad_token_id,
         draws=random.Random(seed),
