@@ -100,14 +100,21 @@ def _receive(connection: socket.socket) -> bytes | None:
 
 def _exactly(connection: socket.socket, size: int) -> bytes | None:
     """That many bytes, or null at the end of the stream."""
-    data = connection.recv(size)
+    data = _some(connection, size)
     if len(data) == size:
         return data
     parts = [data]
     while data and (size := size - len(data)):
-        data = connection.recv(size)
+        data = _some(connection, size)
         parts.append(data)
     return b"".join(parts) if data else None
+
+
+def _some(connection: socket.socket, size: int) -> bytes:
+    try:
+        return connection.recv(size)
+    except ConnectionResetError:
+        return b""  # the service was killed with an answer unread: that ends the stream too
 
 
 def _send(connection: socket.socket, message: bytes) -> None:
