@@ -55,6 +55,8 @@ def main() -> None:
     tasks = load_tasks(arguments.data)
     right = [(task, task.gold_sql) for split in tasks.splits() for task in tasks.of_split(split)]
     passes, workers = arguments.passes, arguments.workers
+    gc.collect()
+    gc.freeze()  # as the service does once it has loaded
     report(
         [
             timed("parse the text alone", right, passes, lambda _, sql: parse_text(f"QUERY: {sql}")),

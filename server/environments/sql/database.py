@@ -393,4 +393,4 @@ def _within(rows: list[Row], chunk: list[Row], max_bytes: int) -> list[Row]:
 
 def _text_size(rows: list[Row]) -> int:
     """Length of all texts and blobs; only they can be large."""
-    return sum([len(cell) for row in rows for cell in row if isinstance(cell, (str, bytes))])
+    return sum([len(cell) for row in rows for cell in row if type(cell) is str or type(cell) is bytes])
