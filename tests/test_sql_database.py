@@ -181,7 +181,7 @@ class _EMPTY:
 
     @staticmethod
     def path() -> Path:
-        return Path(__file__).parents[1] / "server/environments/sql/data/databases/library/library.sqlite"
+        return Path(__file__).parents[1] / "server/environments/sql/data/databases/library/library.jsonl"
 
 
 def test_text_in_double_quotes_stays_usable(make: Callable[..., Database]) -> None:

@@ -17,14 +17,14 @@ from rolloutgym.server.environments.sql.answers import grade, spell
 from rolloutgym.server.environments.sql.audit import audit
 from rolloutgym.server.environments.sql.database import Database
 from rolloutgym.server.environments.sql.generator import build, generate
-from rolloutgym.server.environments.sql.generator.build import GeneratorError, write_database
-from rolloutgym.server.environments.sql.generator.domains_held_out import held_out_domains
+from rolloutgym.server.environments.sql.generator.build import GeneratorError
 from rolloutgym.server.environments.sql.generator.domains_train import train_domains
 from rolloutgym.server.environments.sql.generator.drafts import Draft, to_decimals
 from rolloutgym.server.environments.sql.gold import compute_gold
 from rolloutgym.server.environments.sql.loaders import SHIPPED, read_tasks
 from rolloutgym.server.environments.sql.questions import SqlTask
 from rolloutgym.server.environments.sql.tasks import load_tasks
+from rolloutgym.server.environments.sql.text_database import as_sqlite
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +57,8 @@ def test_what_ships_is_small_and_of_many_shapes(records: list[dict[str, Any]]) -
 def test_databases_differ_in_size_and_hold_what_real_ones_hold() -> None:
     sizes = {}
     beyond_ascii = set()
-    for file in (SHIPPED / "databases").glob("*/*.sqlite"):
-        with closing(sqlite3.connect(f"file:{file}?mode=ro&immutable=1", uri=True)) as connection:
+    for file in (SHIPPED / "databases").glob("*/*.jsonl"):
+        with as_sqlite(file) as path, closing(sqlite3.connect(path)) as connection:
             assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
             assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
             tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
@@ -108,23 +108,11 @@ def test_every_shipped_gold_answers_its_question_and_not_the_next_one() -> None:
                 assert not grade(spell(gold.rows), following)
 
 
-def test_the_files_do_not_say_which_sqlite_wrote_them(tmp_path: Path) -> None:
-    domain = held_out_domains()[0]
-    domain.fill(seeded_random(1, "rows"))
-    write_database(domain, tmp_path / "one.sqlite")
-    content = (tmp_path / "one.sqlite").read_bytes()
-    assert content[24:28] == content[92:96] == b"\0\0\0\1"
-    assert int.from_bytes(content[96:100], "big") == 3_040_000
-    with closing(sqlite3.connect(tmp_path / "one.sqlite")) as connection:
-        stored = connection.execute("SELECT * FROM owners").fetchall()
-    assert stored == [tuple(record.values()) for record in domain.table("owners").records]
-
-
 def test_a_template_that_is_wrong_or_open_stops_the_generator(tmp_path: Path) -> None:
     domain = train_domains()[0]
     domain.fill(seeded_random(1, "rows"))
-    path = tmp_path / "library.sqlite"
-    write_database(domain, path)
+    path = tmp_path / "library.jsonl"
+    build.write_tables(domain, path)
     task = SqlTask("draft", "train", "library", path, "?", "SELECT count(*) FROM branches")
     with closing(Database(path)) as database:
         build._check(database, task, Draft("?", task.gold_sql, [(7,)]))

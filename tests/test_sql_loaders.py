@@ -115,12 +115,14 @@ GOOD = {"id": "a", "database": "own.db", "question": "?", "gold_sql": "SELECT 1"
         ([{**GOOD, "database": "none.db"}], "q.jsonl, line 1: there is no database none.db"),
         ([{**GOOD, "database": "", "db_id": "x"}], "q.jsonl, line 1: there is no database database/x/x.sqlite"),
         ([{**GOOD, "database": ""}], "q.jsonl, line 1: neither db_id nor database"),
-        ([{**GOOD, "database": "q.jsonl"}], "q.jsonl: the database cannot be read: file is not a database"),
+        ([{**GOOD, "database": "q.txt"}], "q.txt: the database cannot be read: file is not a database"),
+        ([{**GOOD, "database": "q.jsonl"}], "q.jsonl: the database does not open: line 1: neither a row nor a CREATE"),
         ([], "there are no questions"),
     ],
 )
 def test_faults_are_named_with_file_and_line(tmp_path: Path, records: list[Any], message: str) -> None:
     add_database(tmp_path / "own.db")
+    (tmp_path / "q.txt").write_text("no database")
     write_lines(tmp_path / "q.jsonl", records)
     with pytest.raises(DataError) as error:
         read_tasks(tmp_path / "q.jsonl")

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 from urllib.parse import quote
 
+from rolloutgym.server.environments.sql.text_database import TextDatabaseError, as_sqlite
+
 Cell = None | int | float | str | bytes
 Row = tuple[Cell, ...]
 FailureKind = Literal["syntax", "denied", "limit", "timeout", "memory", "other"]
@@ -131,7 +133,7 @@ class Schema:
 
 
 class Database:
-    """One guarded connection to one file. `DatabaseBroken` where the file cannot be read."""
+    """One guarded connection to one file, of SQLite's or of text. `DatabaseBroken` where the file cannot be read."""
 
     def __init__(self, path: Path, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
@@ -140,13 +142,10 @@ class Database:
         self._ticks = 0
         self._deadline = 0.0
         self._timed_out = False
-        uri = f"file:{quote(str(path.absolute()))}?{_OPEN_MODE}"
         try:
-            # No statement cache: the authorizer, which sees what is read, is asked only when a statement is compiled.
-            self._connection = sqlite3.connect(
-                uri, uri=True, isolation_level=None, cached_statements=0, check_same_thread=False
-            )
-        except sqlite3.Error as error:
+            with as_sqlite(path) as file:
+                self._connection = _connect(file)
+        except (sqlite3.Error, TextDatabaseError) as error:
             raise DatabaseBroken(f"the database does not open: {error}") from None
         try:
             self._configure()
@@ -344,6 +343,17 @@ class Database:
             for _, parts in sorted(keys.items(), reverse=True)  # SQLite lists the last declared first
         )
         return Table(name, kind, columns, foreign)
+
+
+def _connect(file: Path) -> sqlite3.Connection:
+    # No statement cache: the authorizer, which sees what is read, is asked only when a statement is compiled.
+    return sqlite3.connect(
+        f"file:{quote(str(file.absolute()))}?{_OPEN_MODE}",
+        uri=True,
+        isolation_level=None,
+        cached_statements=0,
+        check_same_thread=False,
+    )
 
 
 def quote_identifier(name: str) -> str:

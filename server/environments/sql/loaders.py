@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from rolloutgym.server.environments.sql import text_database
 from rolloutgym.server.environments.sql.database import Database, DatabaseBroken
 from rolloutgym.server.environments.sql.questions import SqlTask, Tags
 
@@ -19,6 +20,7 @@ SHIPPED = Path(__file__).parent / "data"
 
 _FOLDER_FILES = ("train_spider.json", "train_others.json", "train.json", "dev.json", "test.json")
 _DATABASE_FOLDERS = ("database", "databases", "train_databases", "dev_databases", "test_databases", "test_database")
+_SUFFIXES = (".sqlite", text_database.SUFFIX)
 _SPLITS = {"dev": "validation", "val": "validation", "eval": "validation", "valid": "validation"}
 
 
@@ -140,12 +142,12 @@ def _split(given: str, source: str, stem: str) -> str:
 
 
 def _find_database(place: _Place, record: _Record, root: Path) -> Path:
-    """The record's own file (relative to the data), or `<folder>/<db_id>/<db_id>.sqlite`."""
+    """The record's own file (relative to the data), or `<folder>/<db_id>/<db_id>` with either ending."""
     if record.database:
         candidates = [root / record.database]
     else:
-        file = Path(record.db_id) / f"{record.db_id}.sqlite"
-        candidates = [root / folder / file for folder in _DATABASE_FOLDERS]
+        stem = Path(record.db_id) / record.db_id
+        candidates = [root / folder / f"{stem}{suffix}" for folder in _DATABASE_FOLDERS for suffix in _SUFFIXES]
     found = next((candidate for candidate in candidates if candidate.is_file()), None)
     if found is None:
         where = record.database or f"{_DATABASE_FOLDERS[0]}/{record.db_id}/{record.db_id}.sqlite"

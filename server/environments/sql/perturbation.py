@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from rolloutgym.server.environments.seeding import seeded_random
 from rolloutgym.server.environments.sql.database import ForeignKey, Schema, quote_identifier
+from rolloutgym.server.environments.sql.text_database import as_sqlite
 
 KEPT = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4)
 """For each copy: the share of a table's rows that is kept before references are followed."""
@@ -52,8 +53,9 @@ class Copies:
             self._folder = tempfile.TemporaryDirectory(prefix="rolloutgym-sql-")
         self._number += 1
         targets = tuple(Path(self._folder.name) / f"{self._number}-{copy}.sqlite" for copy in range(len(KEPT)))
-        for copy, target in enumerate(targets):
-            write_copy(path, schema, target, copy)
+        with as_sqlite(path) as source:
+            for copy, target in enumerate(targets):
+                write_copy(source, schema, target, copy)
         return targets
 
 

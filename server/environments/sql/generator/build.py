@@ -2,8 +2,6 @@
 
 import json
 import random
-import sqlite3
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -20,6 +18,7 @@ from rolloutgym.server.environments.sql.generator.templates_train import TRAIN
 from rolloutgym.server.environments.sql.generator.templates_validation import VALIDATION
 from rolloutgym.server.environments.sql.gold import compute_gold
 from rolloutgym.server.environments.sql.questions import SqlTask
+from rolloutgym.server.environments.sql.text_database import SUFFIX, write_text
 
 SEED = 20260
 PER_TEMPLATE = {"train": 4, "validation": 4, "test": 4}
@@ -29,9 +28,6 @@ MAX_ROWS = 25
 MAX_QUESTION = 320
 
 _TEMPLATES: dict[str, Registry] = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
-_PAGE_SIZE = 4096
-_INTERIOR_PAGES = frozenset({2, 5})
-_TREE_PAGES = _INTERIOR_PAGES | {10, 13}
 
 
 class GeneratorError(AssertionError):
@@ -39,16 +35,21 @@ class GeneratorError(AssertionError):
 
 
 def generate(out: Path) -> None:
-    """Write `questions.jsonl` and `databases/<name>/<name>.sqlite` below `out`, which need not exist."""
+    """Write `questions.jsonl` and `databases/<name>/<name>.jsonl` below `out`, which need not exist."""
     out.mkdir(parents=True, exist_ok=True)
     with (out / "questions.jsonl").open("w", encoding="utf-8", newline="\n") as file:
         for domain in (*train_domains(), *held_out_domains()):
             domain.fill(seeded_random(SEED, domain.name, "rows"))
-            path = out / "databases" / domain.name / f"{domain.name}.sqlite"
+            path = out / "databases" / domain.name / f"{domain.name}{SUFFIX}"
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_database(domain, path)
+            write_tables(domain, path)
             for record in _questions(domain, path):
                 file.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def write_tables(domain: Domain, path: Path) -> None:
+    """Write the domain's rows as a database of text."""
+    write_text(path, ((table.ddl(), [tuple(record.values()) for record in table.records]) for table in domain.tables))
 
 
 # ---- questions ------------------------------------------------------------------------------------------------------
@@ -105,43 +106,3 @@ def _check(database: Database, task: SqlTask, draft: Draft) -> None:
         raise GeneratorError(f"{task.db_id}: {task.question}\n{task.gold_sql}\n{gold.rows[:5]} is not {rows[:5]}")
     if gold.tie or gold.row_dependent or gold.row_order or gold.float_order:
         raise GeneratorError(f"{task.db_id}: {task.question}\n{task.gold_sql}\nleaves its answer open")
-
-
-# ---- databases ------------------------------------------------------------------------------------------------------
-
-
-def write_database(domain: Domain, path: Path) -> None:
-    """Write the domain's rows to a new SQLite file, compact and without a trace of time, place or SQLite's version."""
-    with tempfile.TemporaryDirectory() as folder:
-        draft = Path(folder) / "draft.sqlite"
-        with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
-            connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
-            connection.execute("PRAGMA journal_mode = OFF")
-            connection.execute("PRAGMA secure_delete = ON")
-            connection.execute("BEGIN")
-            for table in domain.tables:
-                connection.execute(table.ddl())
-                marks = ", ".join("?" * len(table.columns))
-                rows = [tuple(record.values()) for record in table.records]
-                connection.executemany(f"INSERT INTO {table.name} VALUES ({marks})", rows)
-            connection.execute("COMMIT")
-            connection.execute("VACUUM")
-        path.write_bytes(_normalised(draft.read_bytes()))
-
-
-def _normalised(content: bytes) -> bytes:
-    """The file without what depends on the build of SQLite that wrote it: the header's change counters and version
-    number, and the leftovers in the unused middle of each page."""
-    file = bytearray(content)
-    for start in (24, 92):  # change counter, and the counter for which the version is valid
-        file[start : start + 4] = (1).to_bytes(4, "big")
-    file[96:100] = (3_040_000).to_bytes(4, "big")
-    for start in range(0, len(file), _PAGE_SIZE):
-        head = start + (100 if start == 0 else 0)  # the first page holds the file's header too
-        kind, cells = file[head], int.from_bytes(file[head + 3 : head + 5], "big")
-        if kind not in _TREE_PAGES:
-            raise GeneratorError(f"page {start // _PAGE_SIZE + 1} is not a page of a table or an index")
-        used = head + (12 if kind in _INTERIOR_PAGES else 8) + 2 * cells
-        contents = start + (int.from_bytes(file[head + 5 : head + 7], "big") or 65_536)
-        file[used:contents] = bytes(contents - used)
-    return bytes(file)
