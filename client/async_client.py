@@ -61,7 +61,7 @@ class AsyncClient:
         transport: Literal["rest", "websocket"] = "rest",
         *,
         api_key: str | None = None,
-        timeout_s: float = 120.0,
+        timeout_s: float = protocol.TIMEOUT_S,
         retries: int = 3,
         max_connections: int = 128,
         http_transport: httpx2.AsyncBaseTransport | None = None,
@@ -72,14 +72,24 @@ class AsyncClient:
         if transport not in ("rest", "websocket"):
             raise ValueError(f"transport is 'rest' or 'websocket', not {transport!r}")
         options = partial(protocol.http_options, base_url, api_key=api_key, timeout_s=timeout_s)
-        self._http = httpx2.AsyncClient(transport=http_transport, **options(max_connections=max_connections))
+
+        def connect(at_once: int | None) -> httpx2.AsyncClient:
+            return httpx2.AsyncClient(transport=http_transport, **options(max_connections=at_once))
+
         self._retry = RetryPolicy(retries, longest_wait_s=timeout_s)
-        self._rest = AsyncRestTransport(self._http, self._retry)
+        self._rest = AsyncRestTransport(partial(connect, max_connections), self._retry)
         self._links: AsyncLinks | None = None
         if transport == "websocket":
             # Its connections stay open as long as their episodes: no pool may make them wait for each other.
-            http = httpx2.AsyncClient(transport=http_transport, **options(max_connections=None))
-            self._links = AsyncLinks(http, timeout_s)
+            self._links = AsyncLinks(partial(connect, None), timeout_s)
+        self._copy = partial(
+            AsyncClient, base_url, transport, api_key=api_key, timeout_s=timeout_s, retries=retries,
+            max_connections=max_connections, http_transport=http_transport,
+        )  # fmt: skip
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """A copy, for another process perhaps, has connections of its own."""
+        return self._copy, ()
 
     # -- environments
 
@@ -129,7 +139,7 @@ class AsyncClient:
         """Let go of all connections. Episodes that were not closed end on the service when their time is up."""
         if self._links is not None:
             await self._links.close()
-        await self._http.aclose()
+        await self._rest.close()
 
     async def __aenter__(self) -> Self:
         return self

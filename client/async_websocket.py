@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Self, TypeVar
 
@@ -9,6 +10,7 @@ import httpcore2
 import httpx2
 import stamina
 
+from rolloutgym.client.forks import renew_in_children
 from rolloutgym.client.frames import Ended, Frames, ProtocolError, handshake_headers
 from rolloutgym.client.protocol import Call, encode, error_of, read_frame
 from rolloutgym.client.rest import AsyncRestTransport, connection_failed
@@ -89,11 +91,30 @@ class AsyncLink:
 class AsyncLinks:
     """A client's open connections, and the task that keeps them alive."""
 
-    def __init__(self, http: httpx2.AsyncClient, timeout_s: float) -> None:
+    def __init__(self, connect: Callable[[], httpx2.AsyncClient], timeout_s: float) -> None:
         self.timeout_s = timeout_s
-        self._http = http
+        self._connect = connect
+        self._http = connect()
         self._links: set[AsyncLink] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
+        renew_in_children(self)
+
+    def forked(self) -> None:
+        """Also where another event loop takes over from one that has ended, and its connections with it."""
+        for link in self._links:
+            link.closed = True
+        self._links = set()
+        self._task = None
+        self._http = self._connect()
+
+    def enter(self) -> None:
+        """To be called in the event loop, before anything is done with a link."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            if self._loop is not None:
+                self.forked()
+            self._loop = loop
 
     async def open(self, path: str, params: dict[str, str], call: Call[Any]) -> AsyncLink:
         link = await AsyncLink.open(self._http, path, params, call)
@@ -106,6 +127,7 @@ class AsyncLinks:
         self._links.discard(link)
 
     async def close(self) -> None:
+        self.enter()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -157,6 +179,7 @@ class AsyncWebSocketChannel:
 
     async def end(self, call: Call[Any]) -> None:
         """End the episode: on its connection, or by REST where there is none or no clean farewell."""
+        self._links.enter()
         link, self._link = self._link, None
         if link is not None and not link.closed:
             self._links.remove(link)
@@ -176,6 +199,7 @@ class AsyncWebSocketChannel:
             raise connection_failed(call, error) from error
 
     async def _connected(self, call: Call[Any]) -> AsyncLink:
+        self._links.enter()
         if self._link is None or self._link.closed:
             if self._link is not None:
                 self._links.remove(self._link)

@@ -51,6 +51,8 @@ class Call(Generic[T]):
     params: Mapping[str, str] | None = None
     frame: Mapping[str, Any] | None = None
     episode_id: str | None = None
+    steps: int | None = None
+    """How many steps the episode has when the call is answered, where that is known."""
 
 
 class AnyObservation(Observation):
@@ -132,6 +134,7 @@ def reset_call(
         body=body,
         frame={"type": "reset", "data": body},
         episode_id=episode_id,
+        steps=0,
     )
 
 
@@ -150,6 +153,7 @@ def step_call(
         body={"episode_id": episode_id, "action": data, "step": step},
         frame={"type": "step", "data": data, "step": step},
         episode_id=episode_id,
+        steps=step + 1,
     )
 
 
@@ -163,6 +167,7 @@ def truncate_call(
         body={"episode_id": episode_id, "reason": reason, "step": step},
         frame={"type": "truncate", "data": {"reason": reason}, "step": step},
         episode_id=episode_id,
+        steps=step + 1,
     )
 
 
@@ -248,7 +253,7 @@ def read_answer(call: Call[T], status: int, content: bytes, retry_after: str | N
     if status >= 400:
         raise error_of(call, status, content, retry_after)
     try:
-        return call.answer.validate_json(content or b"null")
+        return _own(call, call.answer.validate_json(content or b"null"))
     except ValidationError as error:
         raise _strange(call, f"HTTP {status}", error) from error
 
@@ -267,7 +272,7 @@ def read_frame(call: Call[T], content: str) -> T:
         frame = _FRAME.validate_json(content)
         if frame.type == "error":
             raise ErrorAnswer.model_validate(frame.data["error"]).exception()
-        return call.answer.validate_python(frame.data)
+        return _own(call, call.answer.validate_python(frame.data))
     except (ValidationError, KeyError) as error:
         raise _strange(call, "a frame", error) from error
 
@@ -298,6 +303,19 @@ def error_of(call: Call[Any], status: int, content: bytes, retry_after: str | No
         )
 
 
+def _own(call: Call[T], answer: T) -> T:
+    """The answer, if it is this call's. One that went astray, as where two processes share a connection or a cache
+    stands between, would be another episode's reward."""
+    if isinstance(answer, StepResult | State) and (
+        answer.episode_id != call.episode_id or call.steps not in (None, answer.step_count)
+    ):
+        raise ConnectionFailed(
+            f"{call.method} {call.path} was answered for episode {answer.episode_id} at step {answer.step_count}",
+            episode_id=call.episode_id,
+        )
+    return answer
+
+
 def _strange(call: Call[Any], what: str, error: Exception) -> ConnectionFailed:
     message = f"{call.method} {call.path} was answered with {what} that does not fit: {error}"
     return ConnectionFailed(message, retryable=False, episode_id=call.episode_id)
@@ -312,6 +330,9 @@ def _seconds(retry_after: str | None) -> float | None:
 
 # ---- the way to the service -----------------------------------------------------------------------------------------
 
+TIMEOUT_S = 150.0
+"""A client's patience with one answer, unless told otherwise: above the service's own with a step, whose error then
+says what happened."""
 # Establishing a connection is quick or hopeless; only answers may take long.
 _CONNECT_TIMEOUT_S = 10.0
 # Below uvicorn's 5 s, so that a connection is not reused at the moment in which the service closes it.

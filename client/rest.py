@@ -1,5 +1,7 @@
 """Calls over HTTP, one class for each kind of caller. All episodes of a client share its pool of connections."""
 
+import asyncio
+from collections.abc import Callable
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -7,6 +9,7 @@ import httpx2
 import stamina
 
 from rolloutgym.client.errors import ConnectionFailed
+from rolloutgym.client.forks import renew_in_children
 from rolloutgym.client.protocol import Call, encode, read_answer
 from rolloutgym.client.retries import RetryPolicy
 
@@ -16,9 +19,17 @@ T = TypeVar("T")
 class RestTransport:
     """Safe to share between threads."""
 
-    def __init__(self, http: httpx2.Client, retry: RetryPolicy) -> None:
-        self._http = http
+    def __init__(self, connect: Callable[[], httpx2.Client], retry: RetryPolicy) -> None:
+        self._connect = connect
+        self._http = connect()
         self._retry = retry
+        renew_in_children(self)
+
+    def forked(self) -> None:
+        self._http = self._connect()
+
+    def close(self) -> None:
+        self._http.close()
 
     def request(self, call: Call[T]) -> T:
         """The call's answer, after as many tries as the policy allows."""
@@ -47,11 +58,21 @@ class RestTransport:
 
 
 class AsyncRestTransport:
-    """Safe to share between tasks of one event loop."""
+    """Safe to share between tasks of one event loop; when that has ended, another may take over."""
 
-    def __init__(self, http: httpx2.AsyncClient, retry: RetryPolicy) -> None:
-        self._http = http
+    def __init__(self, connect: Callable[[], httpx2.AsyncClient], retry: RetryPolicy) -> None:
+        self._connect = connect
+        self._http = connect()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._retry = retry
+        renew_in_children(self)
+
+    def forked(self) -> None:
+        self._http = self._connect()
+
+    async def close(self) -> None:
+        self._enter()
+        await self._http.aclose()
 
     async def request(self, call: Call[T]) -> T:
         """The call's answer, after as many tries as the policy allows."""
@@ -63,6 +84,7 @@ class AsyncRestTransport:
 
     async def send(self, call: Call[Any], content: str | None = None) -> httpx2.Response:
         """One try, whatever it is answered with. Raises `ConnectionFailed`."""
+        self._enter()
         try:
             return await self._http.request(
                 call.method, call.path, params=call.params, content=content, headers=_headers(call, content)
@@ -72,6 +94,14 @@ class AsyncRestTransport:
 
     async def end(self, call: Call[Any]) -> None:
         await self.request(call)
+
+    def _enter(self) -> None:
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            if self._loop is not None:
+                # Connections end with their loop.
+                self._http = self._connect()
+            self._loop = loop
 
     async def once(self, call: Call[T], content: str | None = None) -> T:
         """The call's answer at the first try."""

@@ -61,7 +61,7 @@ class Client:
         transport: Literal["rest", "websocket"] = "rest",
         *,
         api_key: str | None = None,
-        timeout_s: float = 120.0,
+        timeout_s: float = protocol.TIMEOUT_S,
         retries: int = 3,
         max_connections: int = 128,
         http_transport: httpx2.BaseTransport | None = None,
@@ -72,14 +72,24 @@ class Client:
         if transport not in ("rest", "websocket"):
             raise ValueError(f"transport is 'rest' or 'websocket', not {transport!r}")
         options = partial(protocol.http_options, base_url, api_key=api_key, timeout_s=timeout_s)
-        self._http = httpx2.Client(transport=http_transport, **options(max_connections=max_connections))
+
+        def connect(at_once: int | None) -> httpx2.Client:
+            return httpx2.Client(transport=http_transport, **options(max_connections=at_once))
+
         self._retry = RetryPolicy(retries, longest_wait_s=timeout_s)
-        self._rest = RestTransport(self._http, self._retry)
+        self._rest = RestTransport(partial(connect, max_connections), self._retry)
         self._links: Links | None = None
         if transport == "websocket":
             # Its connections stay open as long as their episodes: no pool may make them wait for each other.
-            http = httpx2.Client(transport=http_transport, **options(max_connections=None))
-            self._links = Links(http, timeout_s)
+            self._links = Links(partial(connect, None), timeout_s)
+        self._copy = partial(
+            Client, base_url, transport, api_key=api_key, timeout_s=timeout_s, retries=retries,
+            max_connections=max_connections, http_transport=http_transport,
+        )  # fmt: skip
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """A copy, for another process perhaps, has connections of its own."""
+        return self._copy, ()
 
     # -- environments
 
@@ -127,7 +137,7 @@ class Client:
         """Let go of all connections. Episodes that were not closed end on the service when their time is up."""
         if self._links is not None:
             self._links.close()
-        self._http.close()
+        self._rest.close()
 
     def __enter__(self) -> Self:
         return self

@@ -7,6 +7,7 @@ all, so neither long generations nor the proxies on the way let them die.
 
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Self, TypeVar
 
@@ -14,6 +15,7 @@ import httpcore2
 import httpx2
 import stamina
 
+from rolloutgym.client.forks import renew_in_children
 from rolloutgym.client.frames import Ended, Frames, ProtocolError, handshake_headers
 from rolloutgym.client.protocol import Call, encode, error_of, read_frame
 from rolloutgym.client.rest import RestTransport, connection_failed
@@ -109,14 +111,26 @@ class Link:
 class Links:
     """A client's open connections, and the thread that keeps them alive."""
 
-    def __init__(self, http: httpx2.Client, timeout_s: float) -> None:
+    def __init__(self, connect: Callable[[], httpx2.Client], timeout_s: float) -> None:
         self.timeout_s = timeout_s
-        self._http = http
+        self._connect = connect
         self._links: set[Link] = set()
+        self._begin()
+        renew_in_children(self)
+
+    def _begin(self) -> None:
+        self._http = self._connect()
         # Protects the set: episodes of many threads come and go while the pinging thread reads it.
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+
+    def forked(self) -> None:
+        for link in self._links:
+            # The connection is the parent's; its episode is resumed on another one.
+            link.closed = True
+        self._links = set()
+        self._begin()
 
     def open(self, path: str, params: dict[str, str], call: Call[Any]) -> Link:
         link = Link.open(self._http, path, params, call)

@@ -1,6 +1,7 @@
 """Whatever answers, or does not: the client raises a typed error, retries what may succeed, and makes no reward."""
 
 import asyncio
+import inspect
 import json
 import pickle
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from rolloutgym.client import errors as client_errors
 from rolloutgym.client.protocol import read_frame, state_call
 from rolloutgym.client.retries import RetryPolicy
 from rolloutgym.models import ErrorCode
+from rolloutgym.server.settings import Settings
 
 Handler = Callable[[httpx2.Request], httpx2.Response]
 
@@ -276,6 +278,13 @@ def test_a_client_that_cannot_work_is_not_made(
 ) -> None:
     with pytest.raises(ValueError, match=r"address|transport|timeout_s|retries|max_connections"):
         kind(**arguments)
+
+
+def test_a_client_is_more_patient_than_a_service_with_its_steps() -> None:
+    """Else it would give up, and ask again, while the service is about to say why."""
+    for kind in (Client, AsyncClient):
+        patience = inspect.signature(kind).parameters["timeout_s"].default
+        assert patience > Settings().step_timeout_s + 10
 
 
 def test_the_key_goes_with_every_request_and_into_no_error() -> None:
