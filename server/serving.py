@@ -5,6 +5,7 @@ is waited for, since a client that generates for minutes answers none. A peer th
 """
 
 import gc
+import logging
 import os
 import signal
 import socket
@@ -16,9 +17,8 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.exceptions import InvalidState
 
+from rolloutgym.server.protocols import HttpProtocol, WebSocketProtocol, connection_log
 from rolloutgym.server.service import Service
 from rolloutgym.server.settings import Settings
 
@@ -27,17 +27,6 @@ _CLOSE_S = 1
 """What connections have to close, once requests have drained, seconds."""
 _LAST_RESORT_S = 4.5
 """How long after draining the process is ended from a thread, if the event loop does not come to it."""
-
-
-class WebSocketProtocol(WebSocketsSansIOProtocol):
-    """uvicorn's, which can be shut down while its peer is closing too; else one such peer would break off the service's
-    whole shutdown."""
-
-    def shutdown(self) -> None:
-        try:
-            super().shutdown()
-        except InvalidState:
-            self.transport.close()
 
 
 class Server(uvicorn.Server):
@@ -72,13 +61,14 @@ def server_of(app: FastAPI, settings: Settings, on_listening: Callable[[], None]
 
 
 def uvicorn_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
-    return uvicorn.Config(
+    config = uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
         log_level=settings.log_level,
         access_log=False,
         server_header=False,
+        http=HttpProtocol,
         ws=WebSocketProtocol,
         ws_max_size=settings.max_body_bytes,
         ws_ping_interval=_PING_INTERVAL_S,
@@ -87,6 +77,8 @@ def uvicorn_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         ws_per_message_deflate=False,
         timeout_graceful_shutdown=_CLOSE_S,
     )
+    connection_log.setLevel(logging.DEBUG if settings.log_level == "debug" else logging.WARNING)
+    return config
 
 
 def serve(app: FastAPI, settings: Settings, on_listening: Callable[[str], None] | None = None) -> None:

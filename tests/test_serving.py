@@ -15,6 +15,7 @@ import pytest
 from websockets.sync.client import connect
 
 from rolloutgym.server import serving
+from rolloutgym.server.protocols import WebSocketProtocol
 
 
 def websocket_url(url: str) -> str:
@@ -98,14 +99,14 @@ def test_shutdown_lets_steps_in_flight_finish(start_service: Callable[..., str],
 def test_a_connection_that_is_closing_does_not_break_off_the_shutdown(
     start_service: Callable[..., str], noop: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutdown = serving.WebSocketProtocol.shutdown
+    shutdown = WebSocketProtocol.shutdown
 
-    def close_first(protocol: serving.WebSocketProtocol) -> None:
+    def close_first(protocol: WebSocketProtocol) -> None:
         # As if the peer's farewell had just been read.
         protocol.conn.send_close(1000)
         shutdown(protocol)
 
-    monkeypatch.setattr(serving.WebSocketProtocol, "shutdown", close_first)
+    monkeypatch.setattr(WebSocketProtocol, "shutdown", close_first)
     url = start_service({"noop": noop})
     with connect(websocket_url(url), proxy=None) as connection:
         connection.send('{"type":"reset"}')

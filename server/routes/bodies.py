@@ -10,7 +10,11 @@ from pydantic import BaseModel, TypeAdapter
 
 from rolloutgym.models import ErrorBody
 from rolloutgym.server.codec import read_json, write_json
-from rolloutgym.server.errors import PayloadTooLarge
+from rolloutgym.server.deadlines import DeadlineExceeded, within
+from rolloutgym.server.errors import InvalidRequest, PayloadTooLarge
+
+BODY_S = 60.0
+"""How long a client may take over a request's body."""
 
 
 class JsonRoute(APIRoute):
@@ -51,17 +55,25 @@ def json_app(**options: Any) -> FastAPI:
 
 
 async def read_body(request: Request) -> bytes:
-    """The whole body. `PayloadTooLarge` as soon as it is known to exceed the service's limit."""
+    """The whole body. `PayloadTooLarge` as soon as it is known to exceed the service's limit; `InvalidRequest` where it
+    does not come to its end."""
     limit: int = request.app.state.max_body_bytes
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
         raise PayloadTooLarge(f"the body exceeds {limit} bytes")
-    content = b""
+    try:
+        return await within(BODY_S, _whole(request, limit))
+    except DeadlineExceeded:
+        raise InvalidRequest(f"the body was not there within {BODY_S:g} s") from None
+
+
+async def _whole(request: Request, limit: int) -> bytes:
+    content = bytearray()
     async for part in request.stream():
         content += part
         if len(content) > limit:
             raise PayloadTooLarge(f"the body exceeds {limit} bytes")
-    return content
+    return bytes(content)
 
 
 class JsonBytes(Response):
