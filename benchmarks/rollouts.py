@@ -69,7 +69,7 @@ def prefilled(generator: TransformersGenerator) -> int:
         )
         tokens += ROWS * TURN_TOKENS
         if turn < TURNS - 1:
-            reply = encoder.continuation([REPLY], turn_closed=False)
+            reply = encoder.continuation([REPLY], closed_by=None)
             ids = torch.cat([ids, torch.tensor([reply] * ROWS)], dim=1)
     return tokens
 

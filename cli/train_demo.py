@@ -3,6 +3,7 @@
 import json
 import os
 import tempfile
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -33,6 +34,7 @@ def train_demo(
     Prints the solve rate of held-out tasks on the way; minutes on two cores.
     """
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)  # TRL's use of an older name
     from rolloutgym.cli.service import own_service
     from rolloutgym.training.demo.learning import Plan, learn
 
@@ -52,8 +54,9 @@ def train_demo(
     first, last = story.measurements[0], story.measurements[-1]
     console.print(
         f"\nheld-out solve rate, greedy {first.greedy:.3f} → {last.greedy:.3f}, sampled {first.sampled:.3f} → "
-        f"{last.sampled:.3f}, in {last.seconds:.0f} s "
-        f"({story.service_share:.0%} of the rollouts' time was spent waiting for the service)\n"
+        f"{last.sampled:.3f}, in {last.seconds:.0f} s; "
+        f"an episode cost {story.waited_ms:.1f} ms of waiting for the service\n",
+        soft_wrap=True,
     )
     console.print(_SHOWS, soft_wrap=True)
     console.print(f"\n{out / 'curve.png'}, {out / 'metrics.json'}", soft_wrap=True)
@@ -87,7 +90,7 @@ def _write(out: Path, story: "Story", env: str) -> None:
         "demonstration_success": story.demonstration_success,
         "held_out": [asdict(measurement) for measurement in story.measurements],
         "rewards": story.rewards,
-        "service_share": story.service_share,
+        "waited_ms": story.waited_ms,
     }
     (out / "metrics.json").write_text(json.dumps(metrics, indent=1) + "\n", encoding="utf-8")
     figure, axes = pyplot.subplots(figsize=(7, 4))
@@ -95,7 +98,7 @@ def _write(out: Path, story: "Story", env: str) -> None:
     axes.plot(range(1, len(story.rewards) + 1), story.rewards, color="0.8", label="return of the step's episodes")
     axes.plot(steps, [measurement.greedy for measurement in story.measurements], "o-", label="held out, greedy")
     axes.plot(steps, [measurement.sampled for measurement in story.measurements], "s-", label="held out, sampled")
-    axes.plot(steps, [measurement.looked for measurement in story.measurements], ":", label="looks before it answers")
+    axes.plot(steps, [measurement.looked for measurement in story.measurements], ":", label=story.look)
     axes.set(xlabel="GRPO step", ylabel="share", ylim=(-0.05, 1.05), title=f"{env}: {story.parameters:,} parameters")
     axes.legend(loc="lower right")
     figure.savefig(out / "curve.png", dpi=120, bbox_inches="tight")

@@ -11,7 +11,7 @@ from transformers import MistralConfig, MistralForCausalLM, PreTrainedModel, Qwe
 
 from rolloutgym.models import Message, ToolSpec
 from rolloutgym.training.chat import ChatEncoder, InlineEncoder, UnstableTemplate
-from rolloutgym.training.generators.base import Conversation
+from rolloutgym.training.generators.base import Conversation, Sampled, TokenBatch
 from rolloutgym.training.generators.transformers import TransformersGenerator, evaluation_mode
 from rolloutgym.training.generators.vllm import VLLMGenerator
 from rolloutgym.training.sampling import SamplingParams
@@ -263,9 +263,31 @@ def test_a_continuation_is_what_the_template_would_write() -> None:
     whole = TOKENIZER.apply_chat_template(
         [message.model_dump() for message in (ask, answer, more)], tokenize=False, add_generation_prompt=True
     )
-    closed = prompt + TOKENIZER.encode("answer<|im_end|>") + encoder.continuation([more], turn_closed=True)
-    cut = prompt + TOKENIZER.encode("answer") + encoder.continuation([more], turn_closed=False)
+    closed = prompt + TOKENIZER.encode("answer<|im_end|>") + encoder.continuation([more], closed_by=EOS)
+    cut = prompt + TOKENIZER.encode("answer") + encoder.continuation([more], closed_by=None)
     assert text_of(closed) == text_of(cut) == whole
+
+
+def test_a_turn_is_closed_once_by_whatever_token_the_model_ends_it_with(model: PreTrainedModel) -> None:
+    """As Gemma does, whose tokenizer has another `eos_token` than its template: the model's own settings name both."""
+    tokenizer = byte_tokenizer()
+    tokenizer.eos_token = "<|pad|>"
+    end, pad = TOKENIZER.encode("<|im_end|>")[0], tokenizer.eos_token_id
+    encoder = ChatEncoder(tokenizer)
+    more = [Message(role="user", content="more")]
+    begun = "\n<|im_start|>user\nmore<|im_end|>\n<|im_start|>assistant\n"
+    assert text_of(encoder.continuation(more, closed_by=end)) == begun
+    assert text_of(encoder.continuation(more, closed_by=None)) == "<|im_end|>" + begun
+    assert text_of(encoder.continuation(more, closed_by=pad)) == "<|im_end|>" + begun  # not the template's: still open
+
+    class Ends:
+        def sample(self, traces: Any, budgets: Any) -> dict[int, Sampled]:
+            return {row: Sampled([*tokenizer.encode("hi"), end], [0.0] * 3, "end_of_turn") for row in traces}
+
+    batch = TokenBatch(conversations([1]), tokenizer, encoder, Ends())  # type: ignore[arg-type]
+    assert batch.generate({0: 9})[0].action == "hi"
+    batch.reply(0, more, room=99)
+    assert text_of(batch.trace(0).completion_ids_T) == "hi<|im_end|>" + begun
 
 
 def test_tool_messages_follow_the_call_they_answer() -> None:
@@ -279,7 +301,7 @@ def test_tool_messages_follow_the_call_they_answer() -> None:
     tokenizer.chat_template = template
     messages = [Message(role="tool", content=text, tool_call_id=str(n)) for n, text in enumerate("ab")]
     assert (
-        text_of(ChatEncoder(tokenizer).continuation(messages, turn_closed=True))
+        text_of(ChatEncoder(tokenizer).continuation(messages, closed_by=EOS))
         == "<tool>a</tool><tool>b</tool>[assistant]"
     )
 
@@ -300,9 +322,7 @@ def test_earlier_thoughts_may_be_dropped_but_the_end_of_a_turn_may_not_change() 
         "{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
     )
     more = [Message(role="user", content="more")]
-    assert (
-        text_of(ChatEncoder(drops_thoughts).continuation(more, turn_closed=True)) == "[user]more<|im_end|>[assistant]"
-    )
+    assert text_of(ChatEncoder(drops_thoughts).continuation(more, closed_by=EOS)) == "[user]more<|im_end|>[assistant]"
     rewrites = byte_tokenizer()
     rewrites.chat_template = "{% for m in messages %}{{ m.content }}{% if loop.last %}!{% endif %}{% endfor %}"
     with pytest.raises(UnstableTemplate, match="rewrites"):
@@ -315,8 +335,8 @@ def test_earlier_thoughts_may_be_dropped_but_the_end_of_a_turn_may_not_change() 
 def test_inline_text_goes_on_in_the_open_turn() -> None:
     encoder = InlineEncoder(TOKENIZER)
     shown = [Message(role="user", content="<interpreter>4</interpreter>")]
-    assert text_of(encoder.continuation(shown, turn_closed=False)) == "<interpreter>4</interpreter>"
-    assert text_of(encoder.continuation(shown, turn_closed=True)) == (
+    assert text_of(encoder.continuation(shown, closed_by=None)) == "<interpreter>4</interpreter>"
+    assert text_of(encoder.continuation(shown, closed_by=EOS)) == (
         "\n<|im_start|>user\n<interpreter>4</interpreter><|im_end|>\n<|im_start|>assistant\n"
     )
 

@@ -100,7 +100,7 @@ def test_the_clipped_loss_by_hand() -> None:
     advantages = [2.0, 2.0, -2.0, 2.0, -2.0]
     logps = torch.tensor(ratios).log().unsqueeze(1)
     losses = token_losses(
-        logps, torch.zeros(5, 1), torch.tensor(advantages), epsilon_low=0.2, epsilon_high=0.28, beta=0.0
+        logps, torch.zeros(5, 1), torch.tensor(advantages), torch.ones(5, 1), epsilon_low=0.2, epsilon_high=0.28
     )
     assert losses.loss_BT.flatten().tolist() == pytest.approx([-2.0, -2.56, 3.0, -1.0, 1.6])
     assert losses.clipped_low_BT.flatten().tolist() == [False, False, False, False, True]
@@ -110,14 +110,15 @@ def test_the_clipped_loss_by_hand() -> None:
 def test_the_kl_term_by_hand() -> None:
     logps, reference = torch.tensor([[-1.0]]), torch.tensor([[-1.5]])
     losses = token_losses(
-        logps, logps, torch.zeros(1), epsilon_low=0.2, epsilon_high=0.2, beta=0.1, ref_logps_BT=reference
-    )
+        logps, logps, torch.zeros(1), torch.ones(1, 1), epsilon_low=0.2, epsilon_high=0.2, beta=0.1,
+        ref_logps_BT=reference,
+    )  # fmt: skip
     k3 = math.exp(-0.5) + 0.5 - 1
     assert losses.kl_BT is not None
     assert losses.kl_BT.item() == pytest.approx(k3)
     assert losses.loss_BT.item() == pytest.approx(0.1 * k3)
     with pytest.raises(ValueError, match="reference"):
-        token_losses(logps, logps, torch.zeros(1), epsilon_low=0.2, epsilon_high=0.2, beta=0.1)
+        token_losses(logps, logps, torch.zeros(1), torch.ones(1, 1), epsilon_low=0.2, epsilon_high=0.2, beta=0.1)
 
 
 @pytest.mark.parametrize(
@@ -150,11 +151,16 @@ def test_scores_in_chunks_are_those_of_a_whole_softmax(chunk: int) -> None:
 
 
 def test_masked_tokens_have_no_gradient() -> None:
-    logps = torch.zeros(1, 3, requires_grad=True)
-    losses = token_losses(logps, torch.zeros(1, 3), torch.ones(1), epsilon_low=0.2, epsilon_high=0.2)
-    loss = reduce_loss(losses.loss_BT, torch.tensor([[1.0, 0.0, 1.0]]), StepTotals(2, 1), "bnpo", 3)
+    """Also where the difference overflows: padding has no old log-probability, and may be very unlikely."""
+    logps = torch.tensor([[0.0, -200.0, 0.0, 200.0]], requires_grad=True)
+    mask, zeros = torch.tensor([[1.0, 0.0, 1.0, 0.0]]), torch.zeros(1, 4)
+    losses = token_losses(
+        logps, zeros, -torch.ones(1), mask, epsilon_low=0.2, epsilon_high=0.2, beta=0.1, ref_logps_BT=zeros
+    )
+    loss = reduce_loss(losses.loss_BT, mask, StepTotals(2, 1), "bnpo", 3)
+    assert loss.item() == 1.0
     (gradient,) = torch.autograd.grad(loss, logps)
-    assert gradient.tolist() == [[-0.5, 0.0, -0.5]]
+    assert gradient.tolist() == [[0.5, 0.0, 0.5, 0.0]]
 
 
 def test_padding_is_known_from_lengths_even_where_its_id_is_a_real_token() -> None:
@@ -229,6 +235,7 @@ def _logs(**values: float) -> dict[str, float]:
     [
         (StabilityRules(), [_logs(), _logs(loss=NAN)], "non-finite"),
         (StabilityRules(), [_logs(grad_norm=math.inf)], "non-finite"),
+        (StabilityRules(), [_logs(), _logs(skipped_steps=0.1)], "non-finite"),
         (StabilityRules(non_finite_steps=2), [_logs(loss=NAN), _logs(), _logs(loss=NAN)], None),
         (StabilityRules(max_kl=0.5), [_logs(kl=0.4), _logs(kl=0.6)], "KL"),
         (StabilityRules(max_grad_norm=5, window=2), [_logs(grad_norm=9.0), _logs(grad_norm=8.0)], "gradient norm"),

@@ -56,6 +56,7 @@ def test_two_steps_and_an_evaluation_on_real_episodes(service_url: str, tmp_path
     trainer = trainer_of(service_url, tmp_path, eval_strategy="steps", eval_steps=2)
     before = [parameter.detach().clone() for parameter in trainer.model.parameters()]  # type: ignore[union-attr]
     trainer.train()
+    assert trainer.evaluate()["eval_rollout/fault_rate"] == 0.0  # with connections of its own
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert lines[0]["reward"] == -1.0  # the binary preset, for a model that says nothing sensible
     assert lines[0]["frac_reward_zero_std"] == 1.0
@@ -119,6 +120,7 @@ def test_the_learning_rate_falls_on_a_plateau(service_url: str, tmp_path: Path) 
 _TWO_PROCESSES = """
 import sys
 import torch
+from accelerate.utils import gather_object
 from pathlib import Path
 from rolloutgym.training.datasets import make_dataset
 from rolloutgym.training.retool import RetoolConfig, RetoolTrainer
@@ -143,7 +145,12 @@ trainer = RetoolTrainer(
     processing_class=tokenizer,
     reward_functions=[by_length],
 )
+first = []
+play = trainer._play
+trainer._play = lambda inputs: first.append(play(inputs)) or first[-1]
 trainer.train()
+spoken = gather_object([[rollout.completion_ids for rollout in first[0]]])
+assert spoken[0] != spoken[1], "a group over two processes holds every rollout twice"
 total = torch.cat([p.detach().flatten() for p in trainer.model.parameters()]).double().sum()
 both = trainer.accelerator.gather(total.reshape(1))
 assert trainer.accelerator.num_processes == 2

@@ -1,14 +1,17 @@
 """The ReTool-style trainer: against TRL on the same rollouts, and its own promises."""
 
 import json
+import math
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from datasets import Dataset
+from peft import LoraConfig, get_peft_model
 from torch import Tensor
 from transformers import LlamaForCausalLM
 from trl.trainer.grpo_config import GRPOConfig
@@ -18,7 +21,9 @@ from rolloutgym.models import StopReason
 from rolloutgym.training.retool import RetoolConfig, RetoolTrainer
 from rolloutgym.training.retool.batches import Row, collate
 from rolloutgym.training.retool.loss import StepTotals
+from rolloutgym.training.retool.scoring import scores_of
 from rolloutgym.training.rollouts import Rollout
+from rolloutgym.training.service import Fault
 from rolloutgym.training.tiny import byte_tokenizer, tiny_llama
 
 torch.set_num_threads(1)
@@ -243,16 +248,120 @@ def test_one_generation_serves_its_steps_and_iterations(tmp_path: Path) -> None:
 
 
 def test_what_the_interpreter_wrote_moves_nothing(tmp_path: Path) -> None:
-    class OtherWords(FixedRollouts):
-        """The loss's targets under the mask are changed, the inputs are not."""
+    """With another target under the mask and the same inputs, the gradients are the same; without the mask they are
+    not."""
+    trainer = trained(tmp_path, max_steps=1)
+    model: Any = trainer.model
+    model.train()
 
-        def _prepare_inputs(self, inputs: Any) -> Any:
-            batch, totals = super()._prepare_inputs(inputs)
-            return batch, totals
+    def gradients(mask: list[int], changed: int) -> Tensor:
+        row = Row([5, 6, 7], [20, 21, 22, 23, 24], mask, 1.0)
+        batch = collate([row], TOKENIZER.pad_token_id, torch.device("cpu"))
+        model.zero_grad()
+        handle = model.get_decoder().register_forward_pre_hook(  # the model reads on what it read before
+            lambda module, args, kwargs: ((), {**kwargs, "input_ids": batch.ids_BL}), with_kwargs=True
+        )
+        other = batch.ids_BL.clone()
+        other[0, -1 - 2] = changed
+        loss: Any = trainer.compute_loss(model, (replace(batch, ids_BL=other), StepTotals(4, 1)))
+        handle.remove()
+        loss.backward()
+        return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
 
-    masked = trained(tmp_path / "a")
-    plain = trained(tmp_path / "b", mask_interpreter=False)
-    assert float((parameters(masked) - parameters(plain)).abs().max()) > 1e-4
+    masked, unmasked = [1, 1, 0, 1, 1], [1] * 5
+    assert torch.equal(gradients(masked, 22), gradients(masked, 99))
+    assert not torch.equal(gradients(unmasked, 22), gradients(unmasked, 99))
+
+
+def test_a_faulted_rollout_has_no_part_in_its_group_whatever_a_reward_function_says(tmp_path: Path) -> None:
+    class OneFault(FixedRollouts):
+        def _play(self, inputs: Sequence[dict[str, Any]]) -> list[Rollout]:
+            first, *others = super()._play(inputs)
+            return [replace(first, fault=Fault("sandbox_unavailable", "sandbox", "no"), episode_return=None), *others]
+
+    def hundred_for_faults(fault: list[str | None], turns: list[int], **_: Any) -> list[float]:
+        return [100.0 if broken else float(number % 2) for number, broken in enumerate(fault)]
+
+    OneFault(
+        tiny_llama(TOKENIZER, hidden=32), config(tmp_path, max_steps=1), "http://127.0.0.1:9",
+        train_dataset=dataset(), processing_class=TOKENIZER, reward_functions=[hundred_for_faults],
+    ).train()  # fmt: skip
+    rows = [json.loads(line) for line in (tmp_path / "completions.jsonl").read_text().splitlines()]
+    group = [row["advantage"] for row in rows[:GROUP]]
+    half = (1 / 3) / (math.sqrt(1 / 3) + 1e-4)  # of 1, 0, 1
+    assert group == pytest.approx([0.0, half, -2 * half, half], rel=1e-4)
+    assert rows[0]["reward"] is None
+
+
+def test_a_gradient_that_is_not_finite_never_reaches_the_weights(tmp_path: Path) -> None:
+    class Broken(FixedRollouts):
+        def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+            loss: Any = super().compute_loss(*args, **kwargs)
+            return loss * math.nan if self.state.global_step == 1 else loss
+
+    ends = {}
+    for steps in (1, 2, 3):
+        trainer = Broken(
+            tiny_llama(TOKENIZER, hidden=32), config(tmp_path / str(steps), max_steps=steps), "http://127.0.0.1:9",
+            train_dataset=dataset(), processing_class=TOKENIZER,
+        )  # fmt: skip
+        trainer.train()
+        ends[steps] = parameters(trainer)
+    assert torch.equal(ends[1], ends[2])
+    assert torch.isfinite(ends[3]).all()
+    assert not torch.equal(ends[2], ends[3])
+    assert [log["skipped_steps"] for log in trainer.state.log_history if "loss" in log] == [0.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("size", [8, 9])
+def test_an_evaluation_may_end_in_a_batch_of_one(tmp_path: Path, size: int) -> None:
+    trainer = FixedRollouts(
+        tiny_llama(TOKENIZER, hidden=32), config(tmp_path, per_device_eval_batch_size=8), "http://127.0.0.1:9",
+        train_dataset=dataset(), eval_dataset=dataset(size), processing_class=TOKENIZER,
+    )  # fmt: skip
+    figures = trainer.evaluate()
+    assert math.isfinite(figures["eval_loss"])
+    assert figures["eval_reward"] == pytest.approx(sum(rollout.episode_return for rollout in rollouts_of(range(8))) / 8)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert lines[0]["eval_reward"] == figures["eval_reward"]
+
+
+def test_too_few_prompts_for_a_generation_are_refused(tmp_path: Path) -> None:
+    trainer = FixedRollouts(
+        tiny_llama(TOKENIZER, hidden=32), config(tmp_path), "http://127.0.0.1:9", train_dataset=dataset(1),
+        processing_class=TOKENIZER,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="1 prompts, a generation takes 2"):
+        trainer.train()
+
+
+def test_training_again_begins_with_a_generation_of_its_own(tmp_path: Path) -> None:
+    trainer = trained(tmp_path, steps_per_generation=2, max_steps=3)
+    assert trainer.generations == 2
+    trainer.train()
+    assert trainer.generations == 4
+
+
+def test_old_logprobs_are_those_of_the_policy_that_sampled(tmp_path: Path) -> None:
+    """Without dropout, which sleeps while it samples."""
+    base: Any = tiny_llama(TOKENIZER, hidden=32)
+    lora = LoraConfig(r=4, target_modules=["q_proj"], lora_dropout=0.9, init_lora_weights=False, task_type="CAUSAL_LM")
+    trainer = FixedRollouts(
+        get_peft_model(base, lora),  # type: ignore[arg-type]
+        config(tmp_path, num_iterations=2), "http://127.0.0.1:9", train_dataset=dataset(), processing_class=TOKENIZER,
+    )  # fmt: skip
+    model: Any = trainer.model
+    model.train()
+    rows = trainer._generate([dict(row) for row in dataset().select([0] * GROUP + [1] * GROUP)], "train")
+    assert model.training
+    model.eval()
+    batch = collate(rows, TOKENIZER.pad_token_id, torch.device("cpu"))
+    with torch.no_grad():
+        expected = scores_of(model, batch, entropy=False).logps_BT
+    assert batch.old_logps_BT is not None
+    for row, wanted in zip(rows, expected, strict=True):
+        assert row.old_logps is not None
+        assert torch.allclose(row.old_logps, wanted[: len(row.completion_ids)], atol=1e-5)
 
 
 def test_metrics_have_trls_names_and_token_weights(tmp_path: Path) -> None:

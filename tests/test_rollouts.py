@@ -88,6 +88,7 @@ class ScriptedService:
 
     def _truncate(self, body: Mapping[str, Any]) -> httpx2.Response:
         self.truncated[self._tasks[body["episode_id"]]] = body["reason"]
+        self._steps[body["episode_id"]] += 1
         return self._result(
             body["episode_id"], [], -0.5, truncated=True, stop_reason=body["reason"], success=False, answer=-0.5
         )
@@ -236,6 +237,8 @@ def test_the_calls_of_a_turn_run_at_the_same_time() -> None:
         ({"reply_tokens": 40}, 100, StopReason.CONTEXT_LENGTH, 1),
         ({"reply_tokens": 40}, 20, StopReason.CONTEXT_LENGTH, 0),
         ({"context_tokens": 100, "reply_tokens": 40}, 1000, StopReason.CONTEXT_LENGTH, 1),
+        # A turn of 4 that is cut leaves room for no other: it is still its own limit that cut it.
+        ({"turn_tokens": 4, "reply_tokens": 0}, 39 + 6, StopReason.MAX_TOKENS, 0),
         ({"max_seconds": 0.0}, None, StopReason.TIME_LIMIT, 0),
     ],
 )

@@ -157,9 +157,11 @@ class _ServerSampler:
         )
         if ids[0][-1] in self._eos_ids:
             return Sampled(ids[0], logprobs[0], "end_of_turn")
+        if self._of.stops.complete(ids[0]):
+            return Sampled(ids[0], logprobs[0], "stop_tag")
+        # A server also stops at end-of-turn tokens that the model's generation config names and the tokenizer does not.
         reason = reasons[0]["type"] if isinstance(reasons[0], dict) else reasons[0]  # SGLang's and vLLM's form
-        stopped = reason == "stop" or self._of.stops.complete(ids[0])
-        return Sampled(ids[0], logprobs[0], "stop_tag" if stopped else "budget")
+        return Sampled(ids[0], logprobs[0], "end_of_turn" if reason == "stop" else "budget")
 
 
 if __name__ == "__main__":

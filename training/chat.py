@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from transformers import PreTrainedTokenizerBase
 
 from rolloutgym.models import Message, ToolSpec
+from rolloutgym.training.stops import decode
 
 _MARK = "mark of the assistant"
 _QUESTION: dict[str, Any] = {"role": "user", "content": "mark of the user"}
@@ -29,10 +30,10 @@ class Encoder(Protocol):
         """The whole first prompt, up to where the assistant begins to speak."""
         ...
 
-    def continuation(self, messages: Sequence[Message], turn_closed: bool) -> list[int]:
+    def continuation(self, messages: Sequence[Message], closed_by: int | None) -> list[int]:
         """The ids to append after an assistant turn so that the model speaks again.
 
-        `turn_closed`: whether the model sampled the end-of-turn token itself.
+        `closed_by`: the end-of-turn id that the model sampled itself; None where it sampled none.
         """
         ...
 
@@ -45,10 +46,6 @@ class ChatEncoder:
         self._tokenizer = tokenizer
         self._options = template_options
         self._closing = _after_mark(self._render([_QUESTION, _ANSWER]))
-        end_of_turn = str(tokenizer.eos_token)
-        self._after_end_of_turn = (
-            self._closing.partition(end_of_turn)[2] if end_of_turn in self._closing else self._closing
-        )
         self._tail([_QUESTION])  # refuses an unstable template now and not in the middle of a run
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
@@ -59,9 +56,19 @@ class ChatEncoder:
         )
         return self._encode(text)
 
-    def continuation(self, messages: Sequence[Message], turn_closed: bool) -> list[int]:
-        between = self._after_end_of_turn if turn_closed else self._closing
-        return self._encode(between + self._tail([message_dict(message) for message in messages]))
+    def continuation(self, messages: Sequence[Message], closed_by: int | None) -> list[int]:
+        return self._encode(self._rest(closed_by) + self._tail([message_dict(message) for message in messages]))
+
+    def _rest(self, closed_by: int | None) -> str:
+        """What the template still writes to finish the assistant's turn.
+
+        A model may end its turn with another token than the tokenizer's `eos_token` (as Gemma does with
+        `<end_of_turn>`): what counts is the one that was sampled. One that is not the template's leaves the turn open.
+        """
+        if closed_by is None:
+            return self._closing
+        _, found, rest = self._closing.partition(decode(self._tokenizer, [closed_by]))
+        return rest if found else self._closing
 
     def _tail(self, messages: list[dict[str, Any]]) -> str:
         """What the template writes for `messages` after a finished assistant turn, with the next header."""
@@ -90,9 +97,9 @@ class InlineEncoder(ChatEncoder):
     Only a turn that the model closed itself is followed by a new chat turn.
     """
 
-    def continuation(self, messages: Sequence[Message], turn_closed: bool) -> list[int]:
-        if turn_closed:
-            return super().continuation(messages, turn_closed)
+    def continuation(self, messages: Sequence[Message], closed_by: int | None) -> list[int]:
+        if closed_by is not None:
+            return super().continuation(messages, closed_by)
         return self._encode("".join(message.content for message in messages))
 
 

@@ -230,6 +230,7 @@ class _Table:
     def play_turn(self, live: Sequence[int], *, late: bool) -> None:
         """One turn of every live row: generate together, act together, hear the answers."""
         budgets: dict[int, int] = {}
+        limits: dict[int, TruncationReason] = {}
         ended: dict[int, TruncationReason] = {}
         for index in live:
             room, reason = self._room(index)
@@ -240,7 +241,7 @@ class _Table:
             elif room < 1:
                 ended[index] = reason
             else:
-                budgets[index] = room
+                budgets[index], limits[index] = room, reason
         actions: dict[int, str | dict[str, JsonValue]] = {}
         for index, turn in self._batch.generate(budgets).items() if budgets else ():
             row = self._rows[index]
@@ -249,7 +250,7 @@ class _Table:
             if turn.complete:
                 actions[index] = turn.action
             else:  # cut in the middle of an action: never sent, since half an action may mean something else
-                ended[index] = StopReason.CONTEXT_LENGTH if turn.context_full else self._room(index)[1]
+                ended[index] = StopReason.CONTEXT_LENGTH if turn.context_full else limits[index]
         self._act(actions, ended)
 
     def _act(self, actions: Mapping[int, str | dict[str, JsonValue]], ended: Mapping[int, TruncationReason]) -> None:

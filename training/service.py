@@ -47,12 +47,17 @@ class RemoteEnvironment:
 
         By URL, every episode has a WebSocket of its own, which takes a fraction of the time of REST calls.
         """
-        if isinstance(service, str):
-            service = AsyncClient(service, "websocket", api_key=api_key, timeout_s=timeout_s, retries=retries)
+
+        def connect() -> AsyncClient:
+            if isinstance(service, AsyncClient):
+                return service
+            return AsyncClient(service, "websocket", api_key=api_key, timeout_s=timeout_s, retries=retries)
+
         self.name = name
         self.waited_s = 0.0
         """Time spent waiting for the service so far, seconds."""
-        self._client = service
+        self._connect = connect
+        self._client: AsyncClient
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __enter__(self) -> Self:
@@ -67,11 +72,12 @@ class RemoteEnvironment:
     def open(self) -> None:
         """Start the event loop's thread; nothing happens if it runs. A daemon: it keeps no process from ending."""
         if self._loop is None:
+            self._client = self._connect()
             self._loop = asyncio.new_event_loop()
             threading.Thread(target=self._loop.run_forever, name=f"rolloutgym-{self.name}", daemon=True).start()
 
     def close(self) -> None:
-        """Close the client and stop the thread. The environment cannot be opened again."""
+        """Close the client and stop the thread; nothing happens if none runs. By URL, `open` starts anew."""
         if self._loop is not None:
             loop, self._loop = self._loop, None
             asyncio.run_coroutine_threadsafe(self._client.close(), loop).result()
@@ -90,9 +96,9 @@ class RemoteEnvironment:
 
     def gather(self, calls: Sequence[Callable[[Handle], Awaitable[T]]]) -> list[T | Fault]:
         """All calls at once; the answers in the same order."""
-        handle = self._client.environment(self.name)
 
         async def all_of_them() -> list[T | Fault]:
+            handle = self._client.environment(self.name)
             return await asyncio.gather(*(_fault_as_answer(call(handle)) for call in calls))
 
         return self._run(all_of_them())

@@ -41,7 +41,7 @@ class RolloutFunction(Protocol):
     def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, list[Any]]: ...
 
     def close(self) -> None:
-        """Close the connections to the service, for good."""
+        """Close the connections to the service."""
         ...
 
 

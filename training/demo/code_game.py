@@ -15,7 +15,7 @@ class CodeGame:
     environment = "code"
     options: Mapping[str, JsonValue] = {}
     stop_tags: tuple[str, ...] = ("</code>",)
-    looked = "<code>"
+    looked, look = "<code>", "runs code"
 
     guesses = 0.6
     """Share of demonstrations that answer without running anything."""

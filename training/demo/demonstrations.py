@@ -95,7 +95,7 @@ def encode(
         if closed:
             own.append(tokenizer.eos_token_id)
         last = number == len(demonstration.turns) - 1
-        shown = [] if last else encoder.continuation(heard, turn_closed=closed)
+        shown = [] if last else encoder.continuation(heard, tokenizer.eos_token_id if closed else None)
         ids += own + shown
         learned += [True] * len(own) + [False] * len(shown)
     return Encoded(ids, learned)

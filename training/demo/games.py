@@ -21,6 +21,8 @@ class Game(Protocol):
     stop_tags: tuple[str, ...]
     looked: str
     """A word of the model that shows that it looked before it answered."""
+    look: str
+    """What looking is, in words."""
 
     def write(self, folder: Path, seed: int) -> dict[str, str]:
         """Write tasks with splits `train` and `test`; the service's settings (environment variables) that load them."""

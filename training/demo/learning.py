@@ -75,13 +75,15 @@ class Measurement:
 class Story:
     """What happened."""
 
+    look: str
+    """What looking before an answer is, in words."""
     parameters: int = 0
     demonstration_success: float = 0.0
     measurements: list[Measurement] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
     """Mean return of each GRPO step's own episodes."""
-    service_share: float = 0.0
-    """Of the time of rollouts, spent waiting for the service."""
+    waited_ms: float = 0.0
+    """For the service, per episode of GRPO; the episodes of a step share their waiting."""
     transcripts: list[Rollout] = field(default_factory=list)
     """A few held-out episodes at the end."""
 
@@ -93,7 +95,7 @@ def learn(url: str, game: Game, plan: Plan, folder: Path, report: Report) -> Sto
     """Run the whole demonstration against the service at `url`, which serves the game's tasks."""
     torch.set_num_threads(plan.threads)
     started = time.monotonic()
-    story = Story()
+    story = Story(game.look)
     draws = random.Random(plan.seed)
     with RemoteEnvironment(url, game.environment) as environment:
         train_ids = [info.id for info in environment.ask(lambda handle: handle.tasks("train"))]
@@ -110,7 +112,8 @@ def learn(url: str, game: Game, plan: Plan, folder: Path, report: Report) -> Sto
         story.parameters = sum(parameter.numel() for parameter in model.parameters())
         report(
             f"{len(demonstrations)} demonstrations in {time.monotonic() - started:.0f} s, "
-            f"{story.demonstration_success:.0%} of them right; {story.parameters:,} parameters, {len(tokenizer)} words"
+            f"{story.demonstration_success:.0%} of them right; {len(train_ids)} tasks to train on, "
+            f"{len(held_out)} held out; {story.parameters:,} parameters, {len(tokenizer)} words"
         )
         encoder = ChatEncoder(tokenizer)
         imitate(
@@ -122,7 +125,7 @@ def learn(url: str, game: Game, plan: Plan, folder: Path, report: Report) -> Sto
             pad_id=tokenizer.pad_token_id,
             draws=draws,
             on_step=lambda step, loss: (
-                report(f"warm start, step {step}: loss {loss:.3f}") if step % 100 == 99 else None
+                report(f"warm start, step {step + 1}: loss {loss:.3f}") if step % 100 == 99 else None
             ),
         )
 
@@ -137,8 +140,8 @@ def learn(url: str, game: Game, plan: Plan, folder: Path, report: Report) -> Sto
             )
             story.measurements.append(now)
             report(
-                f"GRPO step {now.step:3d}, {now.seconds:3.0f} s: held-out greedy {now.greedy:.3f}, "
-                f"sampled {now.sampled:.3f}, looks first {now.looked:.2f}"
+                f"GRPO step {now.step:3d}, {now.seconds:3.0f} s: held-out tasks solved: greedy {now.greedy:.3f}, "
+                f"sampled {now.sampled:.3f}; {game.look}: {now.looked:.2f}"
             )
             return greedy
 
@@ -201,5 +204,5 @@ def _grpo(
     )
     trainer.remove_callback(PrinterCallback)  # `report` speaks
     trainer.train()
-    story.service_share = rollout_func.waited_s / rollout_func.spent_s
+    story.waited_ms = 1000 * rollout_func.waited_s / (plan.grpo_steps * plan.prompts * plan.group)
     rollout_func.close()

@@ -51,7 +51,7 @@ class SqlGame:
     environment = "sql"
     options: Mapping[str, JsonValue] = {"budget": 5, "reward": "sparse"}
     stop_tags: tuple[str, ...] = ()
-    looked = "QUERY"
+    looked, look = "QUERY", "queries first"
 
     guesses = 0.6
     """Share of demonstrations that answer without a look."""

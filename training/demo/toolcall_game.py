@@ -19,7 +19,10 @@ FUNCTIONS: Mapping[str, str] = {
     "get_boss": "who leads",
     "get_start": "since when is {} here",
 }
-PEOPLE = ("ada", "ben", "cleo", "dan", "eve", "finn", "gus", "hana", "ian", "jo", "kim", "lea", "max", "nora", "otto")
+PEOPLE = (
+    "ada", "ben", "cleo", "dan", "eve", "finn", "gus", "hana", "ian", "jo", "kim", "lea", "max", "nora", "otto",
+    "pia", "quin", "rosa", "sam", "tess", "uma", "vic", "will", "xenia", "yara", "zoe",
+)  # fmt: skip
 _HELD_OUT_SHARE = 0.25
 
 
@@ -27,9 +30,9 @@ class ToolCallGame:
     environment = "toolcall"
     options: Mapping[str, JsonValue] = {}
     stop_tags: tuple[str, ...] = ()
-    looked = "<tool_call>"
+    looked, look = "<tool_call>", "calls a function"
 
-    guesses = 0.5
+    guesses = 0.65
     """Share of demonstrations that answer in words."""
     slips = 0.5
     """Chance of the function, and of its argument, to be a wrong one in the others."""

@@ -114,7 +114,7 @@ class TokenBatch:
         self._tokenizer = tokenizer
         self._encoder = encoder
         self._sampler = sampler
-        self._turn_closed: dict[int, bool] = {}
+        self._closed_by: dict[int, int | None] = {}
         # A row that never began still has a place in the trainer's batch: one masked token.
         self._filler = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else 0
         self._traces = [
@@ -131,14 +131,15 @@ class TokenBatch:
         sampled = self._sampler.sample({row: self._traces[row] for row in budgets}, budgets)
         for row, said in sampled.items():
             self._traces[row].add_model_tokens(said.ids, said.logprobs)
-            self._turn_closed[row] = said.end == "end_of_turn"
-            spoken = said.ids[:-1] if said.end == "end_of_turn" else said.ids
+            closed = said.end == "end_of_turn"
+            self._closed_by[row] = said.ids[-1] if closed else None
+            spoken = said.ids[:-1] if closed else said.ids
             text = decode(self._tokenizer, spoken)
             turns[row] = Turn(Message(role="assistant", content=text), text, said.end != "budget", len(said.ids))
         return turns
 
     def reply(self, row: int, messages: Sequence[Message], room: int) -> bool:
-        ids = self._encoder.continuation(messages, self._turn_closed[row])
+        ids = self._encoder.continuation(messages, self._closed_by[row])
         if len(ids) > room:
             return False
         self._traces[row].add_environment_tokens(ids)

@@ -21,7 +21,7 @@ class Advantages(NamedTuple):
     rewards_B: Tensor
     """The weighted sums; NaN where no function gave a reward."""
     frac_zero_std: float
-    """Share of groups in which all rewards are the same, so that nothing is learnt."""
+    """Share of groups in which all rewards are the same, so that nothing is learnt; NaN without groups."""
 
 
 def combine_rewards(rewards_BF: Tensor, weights_F: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""What ends a run, or slows it, before its time: named rules of instability, and a plateau of the reward.
+"""What keeps a run from harm: steps that are not taken, named rules of instability, and a plateau of the reward.
 
-Both read what the trainer logs, after an optimiser step. A run that is stopped is saved first, and its history says
-why.
+A gradient that is not finite never reaches the weights (`NonFiniteSteps`, in every run). The other two are callbacks
+of choice; they read what the trainer logs. A run that is stopped is saved first, and its history says why.
 """
 
 import math
@@ -11,9 +11,36 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from accelerate import Accelerator
+from torch import Tensor
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import SchedulerType
+
+from rolloutgym.training.retool.metrics import Metrics
+
+
+class NonFiniteSteps(TrainerCallback):
+    """Takes the gradients away where one is NaN or infinite, on all processes alike: weights and moments stay.
+
+    One such step would make every weight NaN, and the next checkpoint would keep them. Logged as `skipped_steps`.
+    """
+
+    def __init__(self, accelerator: Accelerator, metrics: Metrics) -> None:
+        self._accelerator = accelerator
+        self._metrics = metrics
+
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        model: torch.nn.Module = kwargs["model"]
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        own = torch.nn.utils.get_total_norm(gradients).isfinite().float().to(self._accelerator.device)
+        finite: Tensor = self._accelerator.reduce(own, "mean")
+        skipped = float(finite) < 1.0
+        if skipped:
+            model.zero_grad(set_to_none=True)
+        self._metrics.mean("skipped_steps", float(skipped))
 
 
 @dataclass(frozen=True)
@@ -21,7 +48,7 @@ class StabilityRules:
     """None switches a rule off."""
 
     non_finite_steps: int | None = 1
-    """Stop after so many logs in a row with a loss or gradient norm that is not finite."""
+    """Stop after so many logs in a row with a loss or gradient norm that is not finite, or with a skipped step."""
     max_kl: float | None = None
     """Stop when the KL divergence from the reference exceeds this."""
     max_grad_norm: float | None = None
@@ -64,6 +91,7 @@ class StabilityGuard(TrainerCallback, ExportableState):
         """The rule that these numbers break, in words; None where they break none."""
         rules = self.rules
         finite = all(math.isfinite(float(logs.get(name, 0.0))) for name in ("loss", "grad_norm"))
+        finite = finite and not logs.get("skipped_steps", 0.0)
         self._non_finite = 0 if finite else self._non_finite + 1
         if rules.non_finite_steps is not None and self._non_finite >= rules.non_finite_steps:
             return f"non-finite loss or gradient in {self._non_finite} logs in a row"

@@ -38,6 +38,7 @@ class StepTotals:
 
 class TokenLosses(NamedTuple):
     loss_BT: Tensor
+    """0 or a constant where the mask is 0, and without a gradient there."""
     kl_BT: Tensor | None
     clipped_low_BT: Tensor
     """Where the ratio fell below 1 - ε_low at a negative advantage, so that its gradient is cut."""
@@ -49,22 +50,28 @@ def token_losses(
     logps_BT: Tensor,
     old_logps_BT: Tensor,
     advantages_B: Tensor,
+    mask_BT: Tensor,
     *,
     epsilon_low: float,
     epsilon_high: float,
     beta: float = 0.0,
     ref_logps_BT: Tensor | None = None,
 ) -> TokenLosses:
-    """The loss of every token, before any mask."""
+    """The loss of every token that `mask_BT` counts.
+
+    Differences of the others are 0 before their exponential is taken: padding has no old log-probability, and an
+    overflow there, times a mask of 0, would be NaN.
+    """
     advantages_B1 = advantages_B.unsqueeze(1)
-    ratio_BT = torch.exp(logps_BT - old_logps_BT)
+    left_out_BT = mask_BT == 0
+    ratio_BT = torch.exp((logps_BT - old_logps_BT).masked_fill(left_out_BT, 0.0))
     clipped_BT = ratio_BT.clamp(1 - epsilon_low, 1 + epsilon_high)
     loss_BT = -torch.min(ratio_BT * advantages_B1, clipped_BT * advantages_B1)
     kl_BT = None
     if beta != 0.0:
         if ref_logps_BT is None:
             raise ValueError("a KL term needs the reference model's log-probabilities")
-        difference_BT = ref_logps_BT - logps_BT
+        difference_BT = (ref_logps_BT - logps_BT).masked_fill(left_out_BT, 0.0)
         kl_BT = torch.exp(difference_BT) - difference_BT - 1
         loss_BT = loss_BT + beta * kl_BT
     return TokenLosses(

@@ -17,7 +17,7 @@ CUT_OFF = frozenset({StopReason.MAX_TOKENS, StopReason.CONTEXT_LENGTH, StopReaso
 def measure_rollouts(
     metrics: Metrics, rollouts: Sequence[Rollout], scored: Advantages, rewards_BF: Tensor, names: Sequence[str]
 ) -> None:
-    """Lengths count the tokens that the model sampled. Rewards are those of all processes already."""
+    """Lengths count the tokens that the model sampled. The rewards are those of all processes already."""
     for rollout in rollouts:
         length = float(rollout.sampled_tokens)
         cut = rollout.stop_reason in CUT_OFF
@@ -35,12 +35,16 @@ def measure_rollouts(
             metrics.mean("tools/call_frequency", float(tool_calls))
             for reason in StopReason:
                 metrics.mean(f"rollout/stop/{reason}", float(rollout.stop_reason == reason))
-    metrics.mean("reward", float(scored.rewards_B.nanmean()))
-    metrics.mean("reward_std", float(nanstd(scored.rewards_B, dim=0)))
     metrics.mean("frac_reward_zero_std", scored.frac_zero_std)
-    for index, name in enumerate(names):
-        metrics.mean(f"rewards/{name}/mean", float(rewards_BF[:, index].nanmean()))
-        metrics.mean(f"rewards/{name}/std", float(nanstd(rewards_BF[:, index], dim=0)))
+    measured = {("reward", "reward_std"): scored.rewards_B}
+    measured |= {
+        (f"rewards/{name}/mean", f"rewards/{name}/std"): rewards_B
+        for name, rewards_B in zip(names, rewards_BF.unbind(dim=1), strict=True)
+    }
+    for (mean, std), rewards_B in measured.items():
+        given = float((~rewards_B.isnan()).sum())
+        metrics.mean(mean, float(rewards_B.nanmean()), given)
+        metrics.mean(std, float(nanstd(rewards_B, dim=0)), given)
 
 
 def measure_loss(metrics: Metrics, mask_BT: Tensor, losses: TokenLosses, scores: TokenScores) -> None:

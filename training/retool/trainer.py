@@ -10,14 +10,16 @@ Old log-probabilities are the policy's own when the generation was made. They ar
 before the rows are used up; the reference model is asked only for a KL term.
 """
 
+import math
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object
+from accelerate.utils import gather_object, set_seed
 from torch import Tensor
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainerCallback
@@ -28,6 +30,7 @@ from rolloutgym.training.generators.transformers import TransformersGenerator, e
 from rolloutgym.training.retool.advantages import Advantages, combine_rewards, group_advantages
 from rolloutgym.training.retool.batches import Batch, Row, collate
 from rolloutgym.training.retool.config import RetoolConfig
+from rolloutgym.training.retool.guards import NonFiniteSteps
 from rolloutgym.training.retool.logs import RunLog
 from rolloutgym.training.retool.loss import StepTotals, reduce_loss, token_losses
 from rolloutgym.training.retool.measuring import CUT_OFF, measure_loss, measure_rollouts
@@ -91,6 +94,8 @@ class RetoolTrainer(Trainer):
             callbacks=callbacks,
             optimizers=optimizers,
         )
+        # Processes with one seed would sample alike: a group that spans two of them would hold every rollout twice.
+        set_seed(args.seed, device_specific=True)
         # The loss is divided by totals of the whole optimiser step already.
         self.loss_is_scaled_for_ga = True
         self.environment = RemoteEnvironment(service, args.environment)
@@ -107,6 +112,7 @@ class RetoolTrainer(Trainer):
         self._tokens_seen = 0
         self._run_log = RunLog(Path(str(args.output_dir)), active=self.is_world_process_zero())
         self.add_callback(self._run_log)
+        self.add_callback(NonFiniteSteps(self.accelerator, self._metrics["train"]))
 
     # ---- data -------------------------------------------------------------------------------------------------------
 
@@ -123,10 +129,13 @@ class RetoolTrainer(Trainer):
 
     def _get_train_sampler(self, train_dataset: Any = None) -> RepeatSampler:
         dataset: Any = self.train_dataset if train_dataset is None else train_dataset
+        prompts = self.args.generation_batch_size // self.args.num_generations
+        if len(dataset) < prompts:
+            raise ValueError(f"the data set has {len(dataset)} prompts, a generation takes {prompts}")
         return RepeatSampler(
             dataset,
             mini_repeat_count=self.args.num_generations,
-            batch_size=self.args.generation_batch_size // self.args.num_generations,
+            batch_size=prompts,
             repeat_count=self._generate_every,
             shuffle=self.args.shuffle_dataset,
             seed=self.args.seed,
@@ -182,7 +191,12 @@ class RetoolTrainer(Trainer):
         rewards_BF = call_rewards(
             self._reward_functions, self._weights_F, columns, len(rollouts), self.args.on_reward_error
         )
-        scored, advantages_B = self._advantages(rewards_BF, mode)
+        # Whatever a reward function says of it: a faulted rollout is no part of its group's baseline.
+        rewards_BF[[rollout.fault is not None for rollout in rollouts]] = torch.nan
+        all_rewards_BF = self.accelerator.gather(rewards_BF.to(self.accelerator.device)).cpu()
+        scored = self._advantages(all_rewards_BF, mode)
+        first = self.accelerator.process_index * len(rollouts)
+        advantages_B = scored.advantages_B[first : first + len(rollouts)]
         rows = [
             Row(
                 rollout.prompt_ids,
@@ -194,10 +208,12 @@ class RetoolTrainer(Trainer):
         ]
         self._freeze(rows)
         metrics = self._metrics[mode]
-        measure_rollouts(metrics, rollouts, scored, rewards_BF, [reward_name(f) for f in self._reward_functions])
-        own_tokens = sum(len(rollout.prompt_ids) + rollout.sampled_tokens for rollout in rollouts)
-        self._tokens_seen += own_tokens if mode == "train" else 0
-        metrics.most("num_tokens", float(self._tokens_seen * self.accelerator.num_processes))
+        measure_rollouts(metrics, rollouts, scored, all_rewards_BF, [reward_name(f) for f in self._reward_functions])
+        if mode == "train":
+            own_tokens = sum(len(rollout.prompt_ids) + rollout.sampled_tokens for rollout in rollouts)
+            tokens = torch.tensor(own_tokens, device=self.accelerator.device)
+            self._tokens_seen += int(self.accelerator.reduce(tokens, "sum"))
+        metrics.most("num_tokens", float(self._tokens_seen))
         metrics.mean("generation_time", time.perf_counter() - started)
         if self.args.log_completions:
             self._run_log.completions(self.state.global_step, mode, rollouts, scored.rewards_B, advantages_B)
@@ -227,17 +243,12 @@ class RetoolTrainer(Trainer):
         prompts = [row["prompt"] for row in inputs]
         return {"prompts": prompts, "completions": spoken, "trainer_state": self.state, **data, **fields}
 
-    def _advantages(self, rewards_BF: Tensor, mode: str) -> tuple[Advantages, Tensor]:
-        """Advantages over the groups of all processes, and this process's share of them."""
-        device = self.accelerator.device
-        gathered_BF = self.accelerator.gather(rewards_BF.to(device)).cpu()
-        rewards_B = combine_rewards(gathered_BF, self._weights_F)
-        group = self.args.num_generations if mode == "train" else _eval_group(rewards_B, self.args.num_generations)
-        scored = group_advantages(rewards_B, group, self.args.scale_rewards)
-        own = slice(
-            self.accelerator.process_index * len(rewards_BF), (self.accelerator.process_index + 1) * len(rewards_BF)
-        )
-        return scored, scored.advantages_B[own]
+    def _advantages(self, rewards_BF: Tensor, mode: str) -> Advantages:
+        """Over the groups of all processes. An evaluation has none: every prompt once, the batch is the baseline."""
+        rewards_B = combine_rewards(rewards_BF, self._weights_F)
+        if mode == "train":
+            return group_advantages(rewards_B, self.args.num_generations, self.args.scale_rewards)
+        return Advantages(torch.nan_to_num(rewards_B - rewards_B.nanmean()), rewards_B, math.nan)
 
     def _mask(self, rollout: Rollout) -> list[int]:
         cut = rollout.stop_reason in CUT_OFF
@@ -255,7 +266,8 @@ class RetoolTrainer(Trainer):
             part = rows[start : start + size]
             batch = collate(part, self._pad_id, self.accelerator.device)
             if changes_before_use:
-                _keep(part, "old_logps", self._score(self.model_wrapped, batch))
+                with evaluation_mode(self.accelerator.unwrap_model(self.model)):  # as it was when it sampled
+                    _keep(part, "old_logps", self._score(self.model_wrapped, batch))
             if self.args.beta:
                 _keep(part, "ref_logps", self._score_reference(batch))
 
@@ -288,6 +300,7 @@ class RetoolTrainer(Trainer):
             logps_BT,
             old_logps_BT,
             batch.advantages_B,
+            batch.mask_BT,
             epsilon_low=epsilon_low,
             epsilon_high=epsilon_high,
             beta=self.args.beta,
@@ -311,15 +324,33 @@ class RetoolTrainer(Trainer):
     # ---- logs and checkpoints ---------------------------------------------------------------------------------------
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        mode = "train" if self._is_training else "eval"
-        summary = self._metrics[mode].summary(gather_object)
-        prefix = "eval_" if mode == "eval" else ""
-        super().log({**logs, **{f"{prefix}{name}": value for name, value in summary.items()}}, start_time)
+        if "loss" in logs:  # of training steps; an evaluation's figures are among its logs already
+            logs = {**logs, **self._metrics["train"].summary(gather_object)}
+        super().log(logs, start_time)
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         """As `Trainer.train`; closes the connections and the logs at the end, whatever happens."""
+        self._rows, self._micro_step, self._tokens_seen = [], 0, 0  # a resumed run finds its own
         with self.environment, self._run_log:
             return super().train(*args, **kwargs)
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """As `Trainer.evaluate`, with the episodes' figures (`eval_reward`, …) among the others.
+
+        Outside of training it has connections and logs of its own.
+        """
+        with ExitStack() as stack:
+            if not self.is_in_train:
+                stack.enter_context(self.environment)
+                stack.enter_context(self._run_log)
+            return super().evaluate(*args, **kwargs)
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        output = super().evaluation_loop(*args, **kwargs)
+        prefix = kwargs.get("metric_key_prefix", "eval")
+        summary = self._metrics["eval"].summary(gather_object)
+        output.metrics.update({f"{prefix}_{name}": value for name, value in summary.items()})
+        return output
 
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)
@@ -347,8 +378,3 @@ def _as_rows(rows: list[Any]) -> Any:
 def _keep(rows: Iterable[Row], name: str, logps_BT: Tensor) -> None:
     for row, logps_T in zip(rows, logps_BT.float().cpu(), strict=True):
         setattr(row, name, logps_T[: len(row.completion_ids)].clone())
-
-
-def _eval_group(rewards_B: Tensor, wanted: int) -> int:
-    """The evaluation's groups: as in training, where the batch fills them, else the whole batch."""
-    return wanted if rewards_B.numel() % wanted == 0 else rewards_B.numel()
