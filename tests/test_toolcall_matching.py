@@ -138,6 +138,12 @@ def test_rules(rule: dict[str, Any], expected: Any, right: list[Any], wrong: lis
     assert [satisfies(value, expected, checked) for value in wrong] == [False] * len(wrong)
 
 
+def test_no_pattern_is_slow_on_any_text() -> None:
+    """A backtracking engine would need longer than the universe has."""
+    for pattern in (r"(a+)+", r"(a|aa)+", r"(\w+\s?)*", r"(.*a){12}", r"(?:a?){60}a{60}"):
+        assert not satisfies("a" * 5000 + "!", "a", ArgumentRule(kind="regex", pattern=pattern))
+
+
 def test_text_similarity_is_the_share_of_the_longest_common_subsequence() -> None:
     assert text_similarity("", "") == 1.0
     assert text_similarity("abc", "") == 0.0

@@ -1,3 +1,6 @@
+"""Files of tasks: what is read, what is reported and left out, and which split a dialogue belongs to."""
+
+import asyncio
 import gzip
 import json
 from collections import Counter
@@ -6,9 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
 
+from rolloutgym.models import ToolCallAction
+from rolloutgym.server.environments.tasks import TaskSet
+from rolloutgym.server.environments.toolcall.environment import ToolCallEnvironment
+from rolloutgym.server.environments.toolcall.importers.conversation import Unplayable, strict_json
+from rolloutgym.server.environments.toolcall.importers.golds import golds_fit
 from rolloutgym.server.environments.toolcall.items import Item
-from rolloutgym.server.environments.toolcall.tasks import load_items, split_of
+from rolloutgym.server.environments.toolcall.options import ToolCallOptions
+from rolloutgym.server.environments.toolcall.rewards import PRESETS
+from rolloutgym.server.environments.toolcall.tasks import load_items, read_row, split_of
 
 APIBANK = Path(__file__).parents[2] / "shared" / "data" / "toolcall" / "apibank.jsonl"
 needs_apibank = pytest.mark.skipif(not APIBANK.is_file(), reason="needs ../shared/data/toolcall")
@@ -22,6 +35,7 @@ GOOD = {
         {"from": "gpt", "value": '<tool_call>{"name": "clock", "arguments": {}}</tool_call>'},
     ],
 }
+SCHEMA = {"type": "object", "properties": {"z": {"type": "integer", "default": 3, "enum": [1, 3]}}, "required": ["z"]}
 CALL = {"name": "clock", "arguments": {}}
 NATIVE = {
     "id": "native",
@@ -34,9 +48,34 @@ NATIVE = {
 }
 
 
+OPENAI = {
+    "id": "openai",
+    "tools": [{"type": "function", "function": {"name": "clock", "parameters": SCHEMA}}],
+    "messages": [
+        {"role": "user", "content": "Now?"},
+        {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "clock", "arguments": '{"z": 1}'}}]},
+        {"role": "tool", "tool_call_id": "1", "content": "12:00"},
+        {"role": "assistant", "content": "Noon."},
+    ],
+}
+SCHEMA_KEYS = ("type", "properties", "required", "enum", "items", "$ref", "anyOf", "default", "parameters")
+ODD: tuple[Any, ...] = (
+    None, 0, -1.5, True, 10**400, "", "x", "clock", "(", "[", "{}", "[]", "\ud800", "<tool_call>", [], {}, [1], [None],
+    [[]], ["z", {"b": 1}], [{"x": 1}], {"a": 1}, {"z": "integer"}, {"$ref": "#/x"}, {"type": "object"},
+)  # fmt: skip
+TAGGED_CALL = "<tool_call><function=clock><parameter=z>1</parameter></function></tool_call>"
+
+
 def native(id: str, **turn: Any) -> dict[str, Any]:
     """A row of our own form with one turn like this."""
     return {**NATIVE, "id": id, "steps": [{"expect": "calls", "calls": [CALL], **turn}]}
+
+
+RULE = "turn 0 has a rule for 'z'"
+
+
+def with_rule(id: str, gold: Any, **rule: Any) -> dict[str, Any]:
+    return native(id, calls=[{**CALL, "arguments": {"z": gold}, "rules": {"z": rule}}])
 
 
 def write(path: Path, *rows: Any) -> Path:
@@ -68,14 +107,26 @@ def test_bad_rows_are_reported_and_the_rest_is_served(tmp_path: Path) -> None:
         {**NATIVE, "id": "typo", "stepss": 1},
         native("narrates-calls", narration=True),
         native("leak", then=[{"role": "assistant", "content": "x"}]),
-        native("rule", calls=[{**CALL, "arguments": {"z": 1}, "rules": {"z": {"kind": "regex", "pattern": "("}}}]),
+        with_rule("rule", "x", kind="regex", pattern="("),
+        with_rule("look-ahead", "x", kind="regex", pattern="(?=x)x"),
+        with_rule("unmet-pattern", "x", kind="regex", pattern="y+"),
+        with_rule("no-number", "7", kind="number", tolerance=1),
+        with_rule("anything", "x", kind="similarity", threshold=0),
         native("lost-rule", calls=[{**CALL, "rules": {"z": {"kind": "ignore"}}}]),
+        native("not-judged", expect="none", calls=[], narration=True),
+        json.dumps(native("digits", calls=[{**CALL, "arguments": {"z": 1}}])).replace('"z": 1', '"z": ' + "1" * 5000),
         {**NATIVE, "id": "no-end", "backend": {"name": "moon"}},
         NATIVE,
     )
     tasks, problems = load_items(path)
     assert [item.id for split in tasks.splits() for item in tasks.of_split(split)] == ["good", "native"]
-    reasons = {problem.id: problem.reason for problem in problems}
+    lines = path.read_text(encoding="utf-8").split("\n")
+    reasons = {}
+    for problem in problems:
+        place, _, reasons[problem.id] = problem.reason.partition(": ")
+        file, _, line = place.partition(":")
+        assert file == "rows.jsonl"
+        assert line == problem.id.removeprefix("rows-") or f'"id": "{problem.id}"' in lines[int(line) - 1]
     assert reasons.pop("rows-3").startswith("not JSON")
     assert reasons.pop("rows-4") == "the line is not an object"
     assert reasons == {
@@ -88,9 +139,53 @@ def test_bad_rows_are_reported_and_the_rest_is_served(tmp_path: Path) -> None:
         "narrates-calls": "turn 0 is narration but expects calls",
         "leak": "turn 0 is followed by an assistant message",
         "lost-rule": "turn 0 has a rule for 'z', which 'clock' is not given",
-        "rule": "turn 0 has a rule that is no regular expression: missing ), unterminated subpattern at position 0",
+        "rule": f"{RULE} whose pattern is no regular expression of RE2: missing ): (",
+        "look-ahead": f"{RULE} whose pattern is no regular expression of RE2: invalid perl operator: (?=",
+        "unmet-pattern": f"{RULE} that the expected value does not satisfy",
+        "no-number": f"{RULE} that the expected value does not satisfy",
+        "anything": "steps.0.calls.0.rules.z.threshold: Input should be greater than 0",
+        "not-judged": "every turn is narration: none is judged",
+        "rows-20": "a number has too many digits",
         "no-end": "there is no back end 'moon'",
     }
+
+
+def test_null_columns_and_ids_that_are_numbers(tmp_path: Path) -> None:
+    """As a table of rows of several forms writes them."""
+    absent = {"steps": None, "conversations": None, "messages": None, "split": None, "group": None, "later_tools": None}
+    assert [item.id for item in every(write(tmp_path / "rows.jsonl", {**absent, **GOOD, "id": 0}))] == ["0"]
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from([GOOD, NATIVE, OPENAI, with_rule("r", 1, kind="number", tolerance=1)]), st.data())
+def test_no_row_keeps_the_others_from_being_served(row: dict[str, Any], data: st.DataObject) -> None:
+    """Whatever stands at any place of a row: it is read or refused, and what is read can be played."""
+    row = json.loads(json.dumps(row))
+    for _ in range(data.draw(st.integers(1, 3))):
+        holder: Any = row
+        while True:
+            keys = list(holder) if isinstance(holder, dict) else range(len(holder))
+            key = data.draw(
+                st.sampled_from([*keys, *SCHEMA_KEYS]) if isinstance(holder, dict) else st.sampled_from(keys)
+            )
+            inner = holder.get(key) if isinstance(holder, dict) else holder[key]
+            if not isinstance(inner, dict | list) or not inner or data.draw(st.booleans()):
+                break
+            holder = inner
+        holder[key] = data.draw(st.sampled_from(ODD))
+    try:
+        item = read_row(strict_json(json.dumps(row)), "some id")
+    except (Unplayable, ValidationError):
+        return
+    golds_fit(item)
+    for preset in PRESETS:
+        options = ToolCallOptions(preset=preset, defaults_equal=True, on_mismatch="continue_with_model")
+        episode = ToolCallEnvironment(TaskSet([item])).episode(item, 0, options)
+        asyncio.run(episode.reset()).model_dump_json()
+        for text in ('<tool_call>{"name": "clock", "arguments": {"z": 1}}</tool_call>', TAGGED_CALL):
+            outcome = asyncio.run(episode.step(ToolCallAction(text=text)))
+            if outcome.done:
+                break
 
 
 def test_a_folder_is_all_its_files(tmp_path: Path) -> None:
@@ -109,7 +204,8 @@ def test_compressed_files_byte_order_marks_and_broken_bytes(tmp_path: Path) -> N
     for path in (tmp_path, tmp_path / "rows.jsonl.gz"):
         tasks, problems = load_items(path)
         assert [item.id for item in every(path)] == ["a", "b"]
-        assert [(problem.id, problem.reason) for problem in problems] == [("rows-2", "not UTF-8")]
+        place = path.name if path.is_file() else "rows.jsonl.gz"
+        assert [(problem.id, problem.reason) for problem in problems] == [("rows-2", f"{place}:2: not UTF-8")]
         assert len(tasks) == 2
 
 
@@ -118,7 +214,7 @@ def test_rows_may_name_shared_tools(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.jsonl", {**NATIVE, "tools": ["clock"]}, {**NATIVE, "id": "x", "tools": ["moon"]})
     tasks, problems = load_items(path)
     assert [tool.function.name for tool in tasks.get("native").tools] == ["clock"]
-    assert [problem.reason for problem in problems] == ["tool 'moon' is not in tools.json"]
+    assert [problem.reason for problem in problems] == ["rows.jsonl:2: tool 'moon' is not in tools.json"]
 
 
 def test_back_end_must_show_what_is_required(tmp_path: Path) -> None:

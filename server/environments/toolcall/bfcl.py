@@ -44,7 +44,7 @@ def accepts(call: Call, expected: ExpectedCall, schema: Mapping[str, JsonValue])
     possible = possible_answers(expected)
     properties = _mapping(schema.get("properties"))
     required = schema.get("required")
-    if isinstance(required, list) and any(name not in call.arguments for name in required):
+    if isinstance(required, list) and any(isinstance(n, str) and n not in call.arguments for n in required):
         return False
     for name, value in call.arguments.items():
         if name not in properties or name not in possible:

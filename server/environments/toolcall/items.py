@@ -22,11 +22,11 @@ class ArgumentRule(_Frozen):
     values: tuple[JsonValue, ...] = ()
     """Accepted values (`any_of`)."""
     pattern: str = ""
-    """Full-match regular expression (`regex`)."""
-    tolerance: FiniteFloat = 0.0
+    """Regular expression in RE2's syntax for the whole text (`regex`)."""
+    tolerance: Annotated[FiniteFloat, Field(ge=0)] = 0.0
     """Absolute (`number`)."""
-    threshold: FiniteFloat = 1.0
-    """Least ratio in [0, 1] (`similarity`)."""
+    threshold: Annotated[FiniteFloat, Field(gt=0, le=1)] = 1.0
+    """Least ratio (`similarity`)."""
 
 
 class ExpectedCall(_Frozen):
@@ -92,6 +92,7 @@ class ItemProblem:
 
     id: str
     reason: str
+    """Of a row of a file: the file and line first."""
 
 
 def expected_calls(item: Item) -> int:

@@ -17,6 +17,7 @@ from pydantic import JsonValue
 
 from rolloutgym.server.environments.toolcall.items import ArgumentRule, ExpectedCall
 from rolloutgym.server.environments.toolcall.parsing import Call
+from rolloutgym.server.environments.toolcall.patterns import matches_whole
 
 Strings = Literal["exact", "nfc", "casefold", "bfcl"]
 ExtraArguments = Literal["allow", "declared", "forbid"]
@@ -139,7 +140,7 @@ def satisfies(given: JsonValue, expected: JsonValue, rule: ArgumentRule, strings
         case "number":
             return _within(given, expected, rule.tolerance)
         case "regex":
-            return isinstance(given, str) and len(given) <= MAX_RULE_CHARS and bool(re.fullmatch(rule.pattern, given))
+            return isinstance(given, str) and len(given) <= MAX_RULE_CHARS and matches_whole(rule.pattern, given)
         case "similarity":
             return isinstance(given, str) and isinstance(expected, str) and _alike(given, expected, rule, strings)
         case _:

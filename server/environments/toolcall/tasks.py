@@ -53,11 +53,11 @@ def load_items(path: Path | None) -> tuple[TaskSet[Item], tuple[ItemProblem, ...
     """
     items: dict[str, Item] = {}
     problems: list[ItemProblem] = []
-    for loaded in _bfcl(path) or _from_files(path):
+    for place, loaded in _bfcl(path) or _from_files(path):
+        if isinstance(loaded, Item) and loaded.id in items:
+            loaded = ItemProblem(loaded.id, "the id occurs twice")
         if isinstance(loaded, ItemProblem):
-            problems.append(loaded)
-        elif loaded.id in items:
-            problems.append(ItemProblem(loaded.id, "the id occurs twice"))
+            problems.append(ItemProblem(loaded.id, f"{place}{loaded.reason}"))
         else:
             items[loaded.id] = loaded if golds_fit(loaded) else _marked(loaded)
     if not items:
@@ -80,27 +80,31 @@ def split_of(group: str, seed: int = 0) -> Split:
     raise AssertionError("the shares sum to 100")
 
 
-def _bfcl(path: Path | None) -> Iterator[Item | ItemProblem] | None:
+_Loaded = tuple[str, Item | ItemProblem]
+"""Where a row stands, for a report, and what became of it."""
+
+
+def _bfcl(path: Path | None) -> Iterator[_Loaded] | None:
     name, _, categories = str(path).partition(":")
     if name != "bfcl" or path is None or path.exists():
         return None
-    return bfcl.read(tuple(filter(None, categories.split(","))))
+    return (("", loaded) for loaded in bfcl.read(tuple(filter(None, categories.split(",")))))
 
 
-def _from_files(path: Path | None) -> Iterator[Item | ItemProblem]:
+def _from_files(path: Path | None) -> Iterator[_Loaded]:
     for file in _files(path):
         shared_tools = _shared_tools(file)
         name = file.name.partition(".")[0]
         for number, line in _lines(file):
-            id = f"{name}-{number}"
+            place, id = f"{file.name}:{number}: ", f"{name}-{number}"
             try:
                 row = _row(line)
-                id = str(row.get("id") or id)  # for the report, should the row be refused
-                yield read_row(row, id, shared_tools)
+                id = _id(row, id)  # for the report, should the row be refused
+                yield place, read_row(row, id, shared_tools)
             except Unplayable as error:
-                yield ItemProblem(id, str(error))
+                yield place, ItemProblem(id, str(error))
             except ValidationError as error:
-                yield ItemProblem(id, first_fault(error))
+                yield place, ItemProblem(id, first_fault(error))
 
 
 def _files(path: Path | None) -> Iterable[Path]:
@@ -142,15 +146,15 @@ def _row(line: bytes) -> dict[str, Any]:
 def read_row(row: Mapping[str, Any], id: str, shared_tools: Mapping[str, ToolSpec] = MappingProxyType({})) -> Item:
     """The item of a row in any of the three forms; `id` is for rows that have none. `Unplayable` or pydantic's
     `ValidationError` if it cannot be played."""
-    id = str(row.get("id") or id)
-    if "steps" in row:
+    id = _id(row, id)
+    if row.get("steps") is not None:
         item = Item.model_validate({**row, "tools": list(_named_tools(row.get("tools", ()), shared_tools))})
         check_playable(item)
         _check_backend(item)
         return item
-    if "conversations" in row:
+    if row.get("conversations") is not None:
         conversation, tools = sharegpt.read_row(row)
-    elif "messages" in row:
+    elif row.get("messages") is not None:
         conversation, tools = openai.read_row(row)
     else:
         raise Unplayable("the row has neither steps, conversations nor messages")
@@ -165,6 +169,12 @@ def read_row(row: Mapping[str, Any], id: str, shared_tools: Mapping[str, ToolSpe
         license=str(row.get("license") or ""),
         tags=_tags(row),
     )
+
+
+def _id(row: Mapping[str, Any], id: str) -> str:
+    """The row's own id, a text or a number, or else `id`."""
+    own = row.get("id")
+    return id if own is None or own == "" else str(own)
 
 
 def _check_backend(item: Item) -> None:

@@ -5,14 +5,15 @@ The data set's assistant is the gold: its messages from the first call on become
 """
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import JsonValue, ValidationError
 
 from rolloutgym.models import Message, ToolSpec
-from rolloutgym.server.environments.toolcall.items import ExpectedCall, Item, Turn
+from rolloutgym.server.environments.toolcall.items import ArgumentRule, ExpectedCall, Item, Turn
+from rolloutgym.server.environments.toolcall.matching import satisfies
+from rolloutgym.server.environments.toolcall.patterns import PatternRefused, check_pattern
 from rolloutgym.server.environments.toolcall.scenarios import ROLES, Role, classify
 
 Split = Literal["train", "validation", "test"]
@@ -44,6 +45,10 @@ def strict_json(text: str | bytes) -> Any:
         raise Unplayable(f"not JSON: {error.msg} at position {error.pos}") from None
     except RecursionError:
         raise Unplayable("JSON nested too deeply") from None
+    except Unplayable:
+        raise
+    except ValueError:  # more digits than int() takes
+        raise Unplayable("a number has too many digits") from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -207,6 +212,8 @@ def check_playable(item: Item) -> None:
         raise Unplayable("nobody speaks to the assistant before its first judged turn")
     for number, turn in enumerate(item.steps):
         _check_turn(turn, set(names), f"turn {number}", last=number == len(item.steps) - 1)
+    if all(turn.narration for turn in item.steps):
+        raise Unplayable("every turn is narration: none is judged")
 
 
 def _check_text(item: Item) -> None:
@@ -231,11 +238,14 @@ def _check_turn(turn: Turn, names: set[str], where: str, *, last: bool) -> None:
         for argument, rule in call.rules.items():
             if argument not in call.arguments:
                 raise Unplayable(f"{where} has a rule for {argument!r}, which {call.name!r} is not given")
-            _check_pattern(rule.pattern, where)
+            _check_rule(rule, call.arguments[argument], f"{where} has a rule for {argument!r}")
 
 
-def _check_pattern(pattern: str, where: str) -> None:
+def _check_rule(rule: ArgumentRule, gold: JsonValue, where: str) -> None:
+    """A rule must be one that can be run and that the expected value itself satisfies."""
     try:
-        re.compile(pattern)
-    except re.error as error:
-        raise Unplayable(f"{where} has a rule that is no regular expression: {error}") from None
+        check_pattern(rule.pattern)
+    except PatternRefused as error:
+        raise Unplayable(f"{where} whose pattern is no regular expression of RE2: {error}") from None
+    if not satisfies(gold, gold, rule):
+        raise Unplayable(f"{where} that the expected value does not satisfy")

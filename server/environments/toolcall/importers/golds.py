@@ -1,5 +1,6 @@
 """Whether expected calls fit the schemas of their own tools. Data sets hold some that do not: they can be played and
-matched, but a model that keeps to the schema cannot make them, so they are marked.
+matched, but a model that keeps to the schema cannot make them, so they are marked. What is no JSON Schema forbids
+nothing.
 """
 
 from collections.abc import Mapping
@@ -26,7 +27,9 @@ def golds_fit(item: Item) -> bool:
     return all(_fits(call.arguments, schemas[call.name]) for turn in item.steps for call in turn.calls)
 
 
-def _fits(value: JsonValue, schema: Mapping[str, Any]) -> bool:
+def _fits(value: JsonValue, schema: Any) -> bool:
+    if not isinstance(schema, Mapping):
+        return True
     declared = schema.get("type")
     if isinstance(declared, str) and declared in _JSON_TYPES and not _is_of_type(value, declared):
         return False
@@ -34,8 +37,8 @@ def _fits(value: JsonValue, schema: Mapping[str, Any]) -> bool:
         return False
     if isinstance(value, dict):
         return _members_fit(value, schema)
-    if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
-        return all(_fits(element, schema["items"]) for element in value)
+    if isinstance(value, list):
+        return all(_fits(element, schema.get("items")) for element in value)
     return True
 
 
@@ -52,7 +55,7 @@ def _members_fit(value: dict[str, JsonValue], schema: Mapping[str, Any]) -> bool
     if not isinstance(properties, Mapping):
         return True
     required = schema.get("required")
-    if isinstance(required, list) and any(name not in value for name in required):
+    if isinstance(required, list) and any(isinstance(name, str) and name not in value for name in required):
         return False
     if schema.get("additionalProperties") is False and not value.keys() <= properties.keys():
         return False
