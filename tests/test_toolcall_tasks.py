@@ -1,6 +1,7 @@
 """Files of tasks: what is read, what is reported and left out, and which split a dialogue belongs to."""
 
 import asyncio
+import copy
 import gzip
 import json
 from collections import Counter
@@ -160,7 +161,7 @@ def test_null_columns_and_ids_that_are_numbers(tmp_path: Path) -> None:
 @given(st.sampled_from([GOOD, NATIVE, OPENAI, with_rule("r", 1, kind="number", tolerance=1)]), st.data())
 def test_no_row_keeps_the_others_from_being_served(row: dict[str, Any], data: st.DataObject) -> None:
     """Whatever stands at any place of a row: it is read or refused, and what is read can be played."""
-    row = json.loads(json.dumps(row))
+    row = copy.deepcopy(row)
     for _ in range(data.draw(st.integers(1, 3))):
         holder: Any = row
         while True:
@@ -172,7 +173,7 @@ def test_no_row_keeps_the_others_from_being_served(row: dict[str, Any], data: st
             if not isinstance(inner, dict | list) or not inner or data.draw(st.booleans()):
                 break
             holder = inner
-        holder[key] = data.draw(st.sampled_from(ODD))
+        holder[key] = copy.deepcopy(data.draw(st.sampled_from(ODD)))
     try:
         item = read_row(strict_json(json.dumps(row)), "some id")
     except (Unplayable, ValidationError):
