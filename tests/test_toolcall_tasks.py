@@ -21,7 +21,6 @@ from rolloutgym.server.environments.toolcall.importers.conversation import Unpla
 from rolloutgym.server.environments.toolcall.importers.golds import golds_fit
 from rolloutgym.server.environments.toolcall.items import Item
 from rolloutgym.server.environments.toolcall.options import ToolCallOptions
-from rolloutgym.server.environments.toolcall.rewards import PRESETS
 from rolloutgym.server.environments.toolcall.tasks import load_items, read_row, split_of
 
 APIBANK = Path(__file__).parents[2] / "shared" / "data" / "toolcall" / "apibank.jsonl"
@@ -157,7 +156,7 @@ def test_null_columns_and_ids_that_are_numbers(tmp_path: Path) -> None:
     assert [item.id for item in every(write(tmp_path / "rows.jsonl", {**absent, **GOOD, "id": 0}))] == ["0"]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.sampled_from([GOOD, NATIVE, OPENAI, with_rule("r", 1, kind="number", tolerance=1)]), st.data())
 def test_no_row_keeps_the_others_from_being_served(row: dict[str, Any], data: st.DataObject) -> None:
     """Whatever stands at any place of a row: it is read or refused, and what is read can be played."""
@@ -174,18 +173,34 @@ def test_no_row_keeps_the_others_from_being_served(row: dict[str, Any], data: st
                 break
             holder = inner
         holder[key] = copy.deepcopy(data.draw(st.sampled_from(ODD)))
+    read_and_play(row)
+
+
+@pytest.mark.parametrize("key", SCHEMA_KEYS)
+def test_no_schema_keeps_the_others_from_being_served(key: str) -> None:
+    for odd in ODD:
+        for schema in ({**SCHEMA, key: odd}, {"properties": {"z": {**SCHEMA["properties"]["z"], key: odd}}}):
+            for gold in (1, [{"z": 1}]):
+                tool = {"function": {"name": "clock", "parameters": schema}}
+                read_and_play({**native("n", calls=[{**CALL, "arguments": {"z": gold}}]), "tools": [tool]})
+
+
+def read_and_play(row: dict[str, Any]) -> None:
     try:
         item = read_row(strict_json(json.dumps(row)), "some id")
     except (Unplayable, ValidationError):
         return
     golds_fit(item)
-    for preset in PRESETS:
+    asyncio.run(play(item))
+
+
+async def play(item: Item) -> None:
+    for preset in ("exact", "bfcl"):
         options = ToolCallOptions(preset=preset, defaults_equal=True, on_mismatch="continue_with_model")
         episode = ToolCallEnvironment(TaskSet([item])).episode(item, 0, options)
-        asyncio.run(episode.reset()).model_dump_json()
+        (await episode.reset()).model_dump_json()
         for text in ('<tool_call>{"name": "clock", "arguments": {"z": 1}}</tool_call>', TAGGED_CALL):
-            outcome = asyncio.run(episode.step(ToolCallAction(text=text)))
-            if outcome.done:
+            if (await episode.step(ToolCallAction(text=text))).done:
                 break
 
 
