@@ -17,10 +17,10 @@ from rolloutgym.server import serving, workers
 from rolloutgym.server.environments.registry import AnyEnvironment, build_environments
 from rolloutgym.server.errors import ServiceError
 from rolloutgym.server.routes import web
-from rolloutgym.server.routes.bodies import json_app
+from rolloutgym.server.routes.bodies import HeadAsGet, json_app
 from rolloutgym.server.routes.episodes import add_episode_routes
 from rolloutgym.server.routes.faults import UnexpectedFaults, add_error_handlers
-from rolloutgym.server.routes.mcp import add_mcp_routes
+from rolloutgym.server.routes.mcp import SESSION_HEADER, add_mcp_routes
 from rolloutgym.server.routes.operations import add_environment_routes, add_service_routes
 from rolloutgym.server.routes.ors import add_ors_routes
 from rolloutgym.server.routes.security import Gate
@@ -57,10 +57,15 @@ def create_app(settings: Settings, environments: Mapping[str, AnyEnvironment] | 
     _add_routes(app, service, service.default, service.environments)
     app.include_router(web.router)
     app.add_middleware(UnexpectedFaults, metrics=service.metrics)
+    app.add_middleware(HeadAsGet)
     app.add_middleware(Gate, settings=settings, metrics=service.metrics, environments=service.environments)
     if settings.allowed_origins:
         app.add_middleware(
-            CORSMiddleware, allow_origins=settings.allowed_origins, allow_methods=["*"], allow_headers=["*"]
+            CORSMiddleware,
+            allow_origins=settings.allowed_origins,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=[SESSION_HEADER, "retry-after"],
         )
     return app
 

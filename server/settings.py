@@ -39,7 +39,7 @@ class Settings(BaseSettings):
     """Which environments to serve, comma-separated."""
     default_env: EnvironmentName = "sql"
     """Served at the root too; where it is not served, the first one is."""
-    api_key: SecretStr | None = None
+    api_key: Annotated[SecretStr, Field(min_length=1)] | None = None
     """Bearer token that every route but `/health`, `/ready` and the page then asks for."""
     allowed_origins: Annotated[tuple[str, ...], NoDecode] = ()
     """Origins whose browser pages may call, comma-separated, beside the service's own."""
@@ -150,6 +150,12 @@ class Settings(BaseSettings):
         if unknown:
             raise ValueError(f"unknown variable {', '.join(unknown)}")
         return values
+
+    @field_validator("api_key", mode="before")
+    @classmethod
+    def _strip(cls, key: object) -> object:
+        # A file that a secret is read from ends in a newline more often than not, and a header cannot.
+        return key.strip() if isinstance(key, str) else key
 
     @field_validator("environments", "allowed_origins", "sql_databases", "sql_hardness", "sql_shapes", mode="before")
     @classmethod

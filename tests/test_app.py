@@ -48,6 +48,20 @@ def test_each_environment_has_a_document_of_unprefixed_paths(two: httpx2.Client,
     assert "secret" not in str(document)
 
 
+def test_every_body_and_stream_is_documented(two: httpx2.Client) -> None:
+    paths = two.get("/noop/openapi.json").json()["paths"]
+    for path, operations in paths.items():
+        for method, operation in operations.items():
+            bodies = operation.get("requestBody", {}).get("content", {})
+            takes_none = method != "post" or path in ("/create_session", "/delete", "/delete_session", "/ping")
+            assert list(bodies) == ([] if takes_none else ["application/json"]), path
+            streams = path in ("/create_session", "/call")
+            said = operation["responses"]["200"]["content"]
+            assert list(said) == ["text/event-stream" if streams else "application/json"], path
+    created = paths["/create"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    assert "seed" in str(created["task_spec"])
+
+
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_observations_fit_their_schemas(two: httpx2.Client, prefix: str) -> None:
     schema = two.get(f"{prefix}/schema").json()
@@ -138,6 +152,15 @@ def test_environments_are_listed(two: httpx2.Client) -> None:
 
 
 # ---- operations ----
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready", "/metrics", "/web/", "/noop/metadata", "/noop/openapi.json"])
+def test_what_can_be_got_has_a_head(two: httpx2.Client, path: str) -> None:
+    """As `curl -I`, `wget --spider` and load balancers ask."""
+    head = two.head(path)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-type"] == two.get(path).headers["content-type"]
+    assert two.head("/noop/step").status_code == 405
 
 
 def test_health_and_readiness(two: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

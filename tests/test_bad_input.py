@@ -143,7 +143,17 @@ def test_what_is_not_there_is_not_found(http: httpx2.Client) -> None:
     check_error(http.post("/noop/reset", json={"split": "none"}), 404, "task_not_found")
     check_error(http.post("/noop/reset", json={"split": "train", "index": 99}), 404, "task_not_found")
     check_error(http.post("/noop/task", json={"split": "train", "index": 99}), 404, "task_not_found")
-    for path in ("/nowhere", "/noop/nowhere", "/noop/noop/nowhere", "/nowhere/splits", "/%00", "/noop/..%2f..%2fetc"):
+    for path in (
+        "/nowhere",
+        "/noop",
+        "/noop/",
+        "/noop/health/",
+        "/noop/nowhere",
+        "/noop/noop/nowhere",
+        "/nowhere/splits",
+        "/%00",
+        "/noop/..%2f..%2fetc",
+    ):
         check_error(http.get(path), 404, "not_found")
 
 

@@ -10,7 +10,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from rolloutgym.server.app import create_app
-from rolloutgym.server.routes.security import is_local_name
+from rolloutgym.server.routes.security import is_private_name
 from rolloutgym.server.settings import Settings
 
 KEY = "s3cret-ключ"
@@ -36,8 +36,9 @@ def test_without_the_key_only_signs_of_life_answer(locked: TestClient, header: s
         response = locked.request(method, path, headers=headers)
         assert (response.status_code, response.json()["error"]["code"]) == (401, "unauthorized")
         assert response.headers["www-authenticate"] == "Bearer"
-    for path in ("/health", "/ready", "/noop/health", "/noop/ready", "/web/"):
+    for path in ("/health", "/ready", "/noop/health", "/noop/ready", "/web/", "/", "/web"):
         assert locked.get(path, headers=headers).status_code == 200
+        assert locked.head(path, headers=headers).status_code == 200
 
 
 @pytest.mark.parametrize("header", ["Bearer key", "bearer key", "Bearer  key"])
@@ -75,11 +76,29 @@ def test_pages_of_other_origins_may_not_call(noop: Any, origin: str | None, host
             assert "access-control-allow-origin" not in response.headers
 
 
-def test_off_loopback_the_services_own_name_is_its_origin(noop: Any) -> None:
-    with client(noop, host="0.0.0.0") as http:
-        headers = {"host": "gym.example", "origin": "https://gym.example"}
-        assert http.post("/noop/reset", headers=headers).status_code == 200
-        assert http.post("/noop/reset", headers=headers | {"origin": "https://evil.example"}).status_code == 403
+@pytest.mark.parametrize(
+    ("origin", "allowed", "allowed_with_key"),
+    [
+        ("https://gym.example", True, True),
+        ("http://gym.example", False, True),
+        ("http://gym.example:8000", False, True),
+        ("http://gpu-7:8000", True, True),
+        ("http://gym.rl.svc.cluster.local:8000", True, True),
+        ("http://10.0.0.7:8000", True, True),
+        ("http://[fd00::7]:8000", True, True),
+    ],
+)
+@pytest.mark.parametrize("listening", ["127.0.0.1", "0.0.0.0"])
+def test_the_services_own_name_is_its_origin_unless_it_may_be_a_strangers(
+    noop: Any, listening: str, origin: str, allowed: bool, allowed_with_key: bool
+) -> None:
+    headers = {"host": origin.partition("//")[2], "origin": origin}
+    for key, expected in ((None, allowed), ("key", allowed_with_key)):
+        with client(noop, host=listening, api_key=key) as http:
+            response = http.post("/noop/reset", headers=headers | {"authorization": "Bearer key"})
+            assert response.status_code == (200 if expected else 403)
+            foreign = headers | {"authorization": "Bearer key", "origin": "https://evil.example"}
+            assert http.post("/noop/reset", headers=foreign).status_code == 403
 
 
 def test_an_allowed_page_may_read_the_answers(noop: Any) -> None:
@@ -94,6 +113,8 @@ def test_an_allowed_page_may_read_the_answers(noop: Any) -> None:
         assert preflight.headers["access-control-allow-origin"] == "https://lab.example"
         answer = http.post("/noop/reset", headers=origin | {"authorization": "Bearer key"})
         assert answer.headers["access-control-allow-origin"] == "https://lab.example"
+        # A page's MCP client has to read its session's name.
+        assert "mcp-session-id" in answer.headers["access-control-expose-headers"]
         foreign = http.options("/noop/step", headers=asking | {"origin": "https://evil.example"})
         assert foreign.status_code in (400, 403)
 
@@ -111,20 +132,26 @@ def test_websockets_ask_for_key_and_origin_too(start_service: Callable[..., str]
             pass
         assert refused.value.response.status_code == status
         assert b'"error"' in refused.value.response.body
+    for path in ("/noop/nowhere", "/nowhere/ws"):
+        # Who has no key is not told either what there is.
+        with pytest.raises(InvalidStatus) as refused, connect(url.replace("http", "ws", 1) + path, proxy=None):
+            pass
+        assert refused.value.response.status_code == 401
     with connect(address, proxy=None, additional_headers=good | {"Origin": url}) as socket:
         socket.send('{"type":"reset"}')
         assert '"observation"' in str(socket.recv())
     metrics = httpx2.get(f"{url}/metrics", headers={b"authorization": f"Bearer {KEY}".encode()}).text
-    assert 'rolloutgym_errors_total{code="unauthorized"} 2.0' in metrics
+    assert 'rolloutgym_errors_total{code="unauthorized"} 4.0' in metrics
     assert 'rolloutgym_errors_total{code="forbidden_origin"} 1.0' in metrics
 
 
 @pytest.mark.parametrize(
-    ("host", "local"),
+    ("host", "private"),
     [
-        ("localhost", True), ("127.0.0.1", True), ("127.8.9.1", True), ("::1", True),
-        ("0.0.0.0", False), ("10.0.0.1", False), ("localhost.evil.example", False), ("", False),
+        ("localhost", True), ("127.0.0.1", True), ("::1", True), ("10.0.0.1", True), ("8.8.8.8", True), ("gpu-7", True),
+        ("a.localhost", True), ("printer.local", True), ("gym.internal", True), ("localhost.evil.example", False),
+        ("evil.example", False), ("127.0.0.1.evil.example", False), ("notlocal.org", False), ("", False),
     ],
 )  # fmt: skip
-def test_local_names(host: str, local: bool) -> None:
-    assert is_local_name(host) is local
+def test_private_names(host: str, private: bool) -> None:
+    assert is_private_name(host) is private

@@ -64,6 +64,16 @@ def test_the_key_is_not_shown() -> None:
     assert "hush" not in repr(Settings(api_key="hush"))
 
 
+def test_a_key_is_what_a_header_can_carry() -> None:
+    key = Settings(api_key=" hush\n").api_key
+    assert key is not None
+    assert key.get_secret_value() == "hush"
+    for empty in ("", " \n"):
+        # Asked for, and not given: that must not mean that everybody may call.
+        with pytest.raises(ValidationError):
+            Settings(api_key=empty)
+
+
 @pytest.mark.parametrize("module", ["rolloutgym.server.app", "rolloutgym.cli"])
 def test_the_service_fails_with_one_clear_line(module: str) -> None:
     arguments = ["serve", "--port", "0"] if module.endswith("cli") else []

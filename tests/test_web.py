@@ -19,8 +19,11 @@ NASTY = "<img src=x onerror=\"document.title='pwned'\"><script>document.title='p
 def test_the_page_is_self_contained_and_strict(start_service: Callable[..., str], noop: Any) -> None:
     url = start_service(environments={"noop": noop}, api_key="secret")
     with httpx2.Client(base_url=url, follow_redirects=True) as http:
-        page = http.get("/")
-        assert (page.status_code, page.url.path) == (200, "/web/")
+        for path in ("/", "/web"):
+            page = http.get(path)
+            assert (page.status_code, page.url.path) == (200, "/web/")
+            # Whatever the name and the scheme under which a proxy offers it.
+            assert page.history[0].headers["location"] == "web/"
         assert page.headers["content-type"].startswith("text/html")
         for name in ("style.css", "app.js", "play.js", "read.js", "show.js"):
             asset = http.get(f"/web/{name}")

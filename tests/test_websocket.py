@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 
@@ -205,6 +205,26 @@ def test_an_unknown_episode_cannot_be_resumed(shared_noop: tuple[Any, str], quer
         error = json.loads(socket.connection.recv(timeout=10))["data"]
         assert (error["code"], error["error"]["code"]) == ("SESSION_ERROR", "episode_not_found")
         assert socket.closed_with() == 1000
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/noop/ws?episode_id=../x", 422, "invalid_request"),
+        ("/noop/ws?session_id=" + "x" * 300, 422, "invalid_request"),
+        ("/noop/mcp?episode_id=%0a", 422, "invalid_request"),
+        ("/noop/nowhere", 404, "not_found"),
+        ("/nowhere/ws", 404, "not_found"),
+    ],
+)
+def test_a_handshake_is_refused_in_the_services_own_words(
+    shared_noop: tuple[Any, str], path: str, status: int, code: str
+) -> None:
+    address = shared_noop[1].replace("http", "ws", 1) + path
+    with pytest.raises(InvalidStatus) as refused, connect(address, proxy=None):
+        pass
+    assert refused.value.response.status_code == status
+    assert json.loads(refused.value.response.body or b"")["error"]["code"] == code
 
 
 def test_an_episode_of_rest_can_be_played_on_by_websocket_and_back(shared_noop: tuple[Any, str]) -> None:

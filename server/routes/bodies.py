@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rolloutgym.models import ErrorBody
 from rolloutgym.server.codec import read_json, write_json
@@ -49,7 +50,12 @@ def _is_model(annotation: object) -> bool:
 
 def json_app(**options: Any) -> FastAPI:
     """An application of `JsonRoute`s, whose documents know the service's error form."""
-    app = FastAPI(responses={422: {"model": ErrorBody, "description": "Any error has this form"}}, **options)
+    app = FastAPI(
+        responses={422: {"model": ErrorBody, "description": "Any error has this form"}},
+        # A redirect would name the host that the request named, and lose the scheme of a proxy before it.
+        redirect_slashes=False,
+        **options,
+    )
     app.router.route_class = JsonRoute
     return app
 
@@ -74,6 +80,36 @@ async def _whole(request: Request, limit: int) -> bytes:
         if len(content) > limit:
             raise PayloadTooLarge(f"the body exceeds {limit} bytes")
     return bytes(content)
+
+
+def body_of(model: type[BaseModel]) -> dict[str, Any]:
+    """The documents' words on a body that the handler reads by itself: `openapi_extra`."""
+    schema = model.model_json_schema()
+    definitions = schema.pop("$defs", {})
+
+    def inline(part: Any) -> Any:
+        match part:
+            case {"$ref": str(name)}:
+                return inline(definitions[name.rpartition("/")[2]])
+            case dict():
+                return {key: inline(value) for key, value in part.items()}
+            case list():
+                return [inline(each) for each in part]
+        return part
+
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": inline(schema)}}}}
+
+
+class HeadAsGet:
+    """ASGI middleware: what takes GET takes HEAD, whose answer the server sends without its body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("method") == "HEAD":
+            scope = {**scope, "method": "GET"}
+        await self._app(scope, receive, send)
 
 
 class JsonBytes(Response):

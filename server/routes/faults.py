@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
+from fastapi import FastAPI, Request, WebSocket
+from fastapi.exceptions import RequestValidationError, ValidationException, WebSocketRequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -33,8 +33,16 @@ def add_error_handlers(app: FastAPI, metrics: Metrics) -> None:
 
     async def parameter_error(_: Request, error: Exception) -> JsonBytes:
         assert isinstance(error, RequestValidationError)
-        problems = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()]
-        return respond(InvalidRequest("; ".join(problems)))
+        return respond(_misfit(error))
+
+    async def handshake_error(socket: WebSocket, error: Exception) -> None:
+        assert isinstance(error, WebSocketRequestValidationError)
+        await respond(_misfit(error))(socket.scope, socket.receive, socket.send)
+
+    async def no_route(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            raise HTTPException(404)
+        await respond(_of_status(404))(scope, receive, send)
 
     async def unexpected(_: Request, error: Exception) -> JsonBytes:
         # Starlette raises it again: `UnexpectedFaults` records it.
@@ -43,7 +51,9 @@ def add_error_handlers(app: FastAPI, metrics: Metrics) -> None:
     app.add_exception_handler(ServiceError, service_error)
     app.add_exception_handler(HTTPException, framework_error)
     app.add_exception_handler(RequestValidationError, parameter_error)
+    app.add_exception_handler(WebSocketRequestValidationError, handshake_error)  # type: ignore[arg-type]
     app.add_exception_handler(Exception, unexpected)
+    app.router.default = no_route
 
 
 def error_response(error: ServiceError) -> JsonBytes:
@@ -80,6 +90,11 @@ class UnexpectedFaults:
             if not begun:
                 self._metrics.errors[Internal.code] += 1
                 await error_response(Internal("the service failed"))(scope, receive, send)
+
+
+def _misfit(error: ValidationException) -> ServiceError:
+    problems = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()]
+    return InvalidRequest("; ".join(problems))
 
 
 def _of_status(status: int) -> ServiceError:

@@ -14,8 +14,8 @@ from starlette.websockets import WebSocketDisconnect
 from rolloutgym.models import EpisodeId
 from rolloutgym.server.environments.registry import AnyEnvironment
 from rolloutgym.server.errors import EpisodeNotFound
-from rolloutgym.server.mcp import PARSE_ERROR, Agent, RpcError
-from rolloutgym.server.routes.bodies import JsonBytes, read_body
+from rolloutgym.server.mcp import PARSE_ERROR, Agent, Call, RpcError
+from rolloutgym.server.routes.bodies import JsonBytes, body_of, read_body
 from rolloutgym.server.service import Service
 
 SESSION_HEADER = "mcp-session-id"
@@ -23,7 +23,7 @@ SessionHeader = Annotated[EpisodeId | None, Header(alias=SESSION_HEADER)]
 
 
 def add_mcp_routes(app: FastAPI, service: Service, environment: AnyEnvironment) -> None:
-    @app.post("/mcp", tags=["mcp"])
+    @app.post("/mcp", tags=["mcp"], openapi_extra=body_of(Call), responses={202: {"description": "A notification"}})
     async def call(request: Request, episode_id: EpisodeId | None = None, session: SessionHeader = None) -> Response:
         """One JSON-RPC request or notification."""
         if session is not None:
@@ -46,7 +46,7 @@ def add_mcp_routes(app: FastAPI, service: Service, environment: AnyEnvironment) 
         return {"ended": await service.sessions.delete(environment, session)}
 
     @app.websocket("/mcp")
-    async def converse(socket: WebSocket, episode_id: str | None = None) -> None:
+    async def converse(socket: WebSocket, episode_id: EpisodeId | None = None) -> None:
         """JSON-RPC messages, without a frame around them."""
         await socket.accept()
         service.metrics.connections += 1

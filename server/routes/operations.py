@@ -85,7 +85,7 @@ def add_service_routes(app: FastAPI, service: Service, known: Mapping[str, AnyEn
         degraded = any("degraded" in fact for fact in facts.values())
         return {"status": "degraded" if degraded else "healthy", "environments": facts}
 
-    @app.get("/ready", tags=["operations"])
+    @app.get("/ready", tags=["operations"], responses={503: {"description": "Not ready"}})
     async def ready(response: Response) -> dict[str, str]:
         is_ready = await service.ready()
         response.status_code = 200 if is_ready else 503

@@ -20,7 +20,7 @@ from rolloutgym.server import ors
 from rolloutgym.server.codec import read_json
 from rolloutgym.server.environments.registry import AnyEnvironment
 from rolloutgym.server.errors import EpisodeDone, EpisodeNotFound, InvalidRequest, NotFound, ServiceError
-from rolloutgym.server.routes.bodies import read_body
+from rolloutgym.server.routes.bodies import body_of, read_body
 from rolloutgym.server.service import Service
 from rolloutgym.server.store import Record
 
@@ -28,9 +28,14 @@ SessionId = Annotated[EpisodeId, Header(alias="x-session-id")]
 
 _KEEP_ALIVE_S = 10.0
 """Clients give up on a stream that is silent for 30 s."""
+_UNBUFFERED = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 _CREATE: TypeAdapter[ors.CreateRequest] = TypeAdapter(ors.CreateRequest)
 _CALL: TypeAdapter[ors.CallRequest] = TypeAdapter(ors.CallRequest)
 _SESSION: TypeAdapter[ors.SessionRequest] = TypeAdapter(ors.SessionRequest)
+
+
+class EventStream(StreamingResponse):
+    media_type = "text/event-stream"
 
 
 class Players:
@@ -100,15 +105,16 @@ def add_ors_routes(
     players = Players(service, environment, known)
     options: Any = {"tags": ["ors"]}
 
-    @app.post("/create_session", **options)
+    @app.post("/create_session", response_class=EventStream, **options)
     async def create_session(request: Request) -> Response:
         """A session's id, as a stream of events. Nothing is kept before `create`."""
         content = await read_body(request)
         if content:
             read_json(_SESSION, content)
-        return _stream(ors.event("task_id", uuid.uuid4().hex) + ors.event("end", ""))
+        events = ors.event("task_id", uuid.uuid4().hex) + ors.event("end", "")
+        return EventStream(iter([events]), headers=_UNBUFFERED)
 
-    @app.post("/create", **options)
+    @app.post("/create", openapi_extra=body_of(ors.CreateRequest), **options)
     async def create(request: Request, session: SessionId) -> dict[str, str]:
         """Begin the session's episode."""
         await players.create(session, read_json(_CREATE, await read_body(request)))
@@ -147,16 +153,9 @@ def add_ors_routes(
         """The prompt as a conversation."""
         return ors.conversation((await players.find(session))[1].first)
 
-    @app.post("/call", **options)
+    @app.post("/call", response_class=EventStream, openapi_extra=body_of(ors.CallRequest), **options)
     async def call(request: Request, session: SessionId) -> Response:
         """Call a tool; the answer is a stream of events."""
         asked = read_json(_CALL, await read_body(request))
         await players.find(session)
-        return _stream(players.call(session, asked))
-
-
-def _stream(content: AsyncIterator[bytes] | bytes) -> Response:
-    headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-    if isinstance(content, bytes):
-        return Response(content, media_type="text/event-stream", headers=headers)
-    return StreamingResponse(content, media_type="text/event-stream", headers=headers)
+        return EventStream(players.call(session, asked), headers=_UNBUFFERED)

@@ -2,8 +2,9 @@
 and readiness are open to all, of the service and of each environment.
 
 A page of any site can reach a service on its visitor's machine, WebSockets without even asking; so a request with an
-`Origin` needs one from the allow-list, or the service's own. On a loopback address the own origin counts only under a
-local name, for a page can give any name of its own a loopback address (DNS rebinding).
+`Origin` needs one from the allow-list, or the service's own. Whoever has a public name can give it the service's
+address for a moment (DNS rebinding), and then its page has the service's own origin. So where no key is asked for, that
+counts only if the name cannot be a stranger's, or if TLS has proved it.
 """
 
 import hmac
@@ -29,10 +30,9 @@ class Gate:
     def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics, environments: Iterable[str]) -> None:
         self._app = app
         roots = ("", *(f"/{name}" for name in environments))
-        self._open = frozenset({"/", *(f"{root}/{path}" for root in roots for path in ("health", "ready"))})
+        self._open = frozenset({"/", "/web", *(f"{root}/{path}" for root in roots for path in ("health", "ready"))})
         self._key = None if settings.api_key is None else settings.api_key.get_secret_value().encode()
         self._origins = frozenset(settings.allowed_origins)
-        self._on_loopback = is_local_name(settings.host)
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -63,16 +63,17 @@ class Gate:
         if origin in self._origins:
             return True
         try:
-            own = urlsplit(origin).netloc.lower() == host.lower()
-            return own and (not self._on_loopback or is_local_name(urlsplit(f"//{host}").hostname or ""))
+            page = urlsplit(origin)
+            own = page.netloc.lower() == host.lower()
+            return own and (self._key is not None or page.scheme == "https" or is_private_name(page.hostname or ""))
         except ValueError:
             return False
 
 
-def is_local_name(host: str) -> bool:
-    if host == "localhost":
-        return True
+def is_private_name(host: str) -> bool:
+    """Whether no stranger can own this name: an address, or one that public DNS does not have."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        ipaddress.ip_address(host)
     except ValueError:
-        return False
+        return host != "" and ("." not in host or host.endswith((".localhost", ".local", ".internal")))
+    return True

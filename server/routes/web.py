@@ -31,6 +31,7 @@ _FILES = {
 
 
 @router.get("/")
+@router.get("/web")
 async def root() -> RedirectResponse:
     return RedirectResponse("web/")
 

@@ -15,7 +15,7 @@ from pydantic_core import to_json
 from starlette.websockets import WebSocketDisconnect
 from typing_extensions import TypedDict
 
-from rolloutgym.models import Action, ErrorCode, ResetRequest, StepNumber, TimeoutSeconds, TruncationReason
+from rolloutgym.models import Action, EpisodeId, ErrorCode, ResetRequest, StepNumber, TimeoutSeconds, TruncationReason
 from rolloutgym.server.codec import misfit
 from rolloutgym.server.environments.registry import AnyEnvironment
 from rolloutgym.server.errors import CapacityReached, EpisodeNotReset, InvalidRequest, ServiceError, UnknownMessage
@@ -87,7 +87,7 @@ def add_websocket_route(app: FastAPI, path: str, service: Service, environment: 
     messages = messages_of(environment)
 
     @app.websocket(path)
-    async def play(socket: WebSocket, episode_id: str | None = None, session_id: str | None = None) -> None:
+    async def play(socket: WebSocket, episode_id: EpisodeId | None = None, session_id: EpisodeId | None = None) -> None:
         """`episode_id` resumes an episode; `session_id` plays one that was begun over MCP, and leaves it there."""
         await socket.accept()
         service.metrics.connections += 1
