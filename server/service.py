@@ -85,4 +85,4 @@ def _store_of(settings: Settings) -> Store:
         from rolloutgym.server.store_redis import RedisStore
     except ModuleNotFoundError as error:
         raise ValueError(f"a Redis store needs the package {error.name}: pip install 'rolloutgym[redis]'") from None
-    return RedisStore(settings.store, idle_timeout_s=settings.idle_timeout_s, wait_s=settings.step_timeout_s)
+    return RedisStore(settings.store, idle_timeout_s=settings.idle_timeout_s, ended=settings.capacity)

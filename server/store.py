@@ -1,18 +1,19 @@
 """Where episodes are remembered: a record is what an episode is, the live object only a cache of it.
 
 A record holds enough to play its episode again: environment, task, seed, options, and every action with the answer that
-was given. The session layer orders what happens to one episode inside this process; `acquire` and `release` order it
-between processes that share a store.
+was given. The session layer orders what happens to one episode inside this process. Between processes that share a
+store nothing is locked: a write names the record that it goes on from, and is refused if that is not the present one.
+Playing has no effect but its record, so whoever is refused has lost nothing but time.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from pydantic import JsonValue
 
 from rolloutgym.models import TruncationReason
-from rolloutgym.server.errors import CapacityReached
+from rolloutgym.server.errors import CapacityReached, EpisodeBusy
 
 
 class Key(NamedTuple):
@@ -31,13 +32,13 @@ class Taken(NamedTuple):
     """The step result as it was sent, JSON."""
     reward: float
     done: bool
-    state: Mapping[str, JsonValue] | None = None
-    """The environment's part of the public state, after the last step."""
+    state: Mapping[str, JsonValue]
+    """The environment's part of the public state, after the step."""
 
 
 @dataclass(slots=True)
 class Record:
-    """One episode, from one reset on. It only grows, and only in the hands of who acquired it.
+    """One episode, from one reset on. It only grows.
 
     Steps lie in lists by field, which costs the garbage collector nothing: it does not look into bytes and numbers.
     """
@@ -49,12 +50,16 @@ class Record:
     """The reset options, JSON."""
     first: bytes
     """The answer to the reset, JSON."""
+    state: Mapping[str, JsonValue]
+    """The environment's part of the public state, after the last step so far."""
     actions: list[bytes | TruncationReason] = field(default_factory=list)
     answers: list[bytes] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
     done: bool = False
-    state: Mapping[str, JsonValue] | None = None
-    """The environment's part of the public state, once the episode is over."""
+    generation: str = ""
+    """A shared store's name for the reset that it began with."""
+    revision: str = ""
+    """A shared store's name for the write that made it what it is."""
 
     @property
     def step_count(self) -> int:
@@ -68,8 +73,23 @@ class Record:
         self.state = taken.state
 
 
+class Overtaken(EpisodeBusy):
+    """The record is not the present one any more, and nothing was written."""
+
+    def __init__(self, key: Key) -> None:
+        super().__init__("another request has changed the episode meanwhile", episode_id=key.episode_id)
+
+
 class Store(Protocol):
-    """Records by key, and the places of unfinished episodes. Each method may raise `StoreUnavailable`."""
+    """Records by key, and the places of unfinished episodes. Each method may raise `StoreUnavailable`: then what it
+    was to do has happened, or has not."""
+
+    shared: ClassVar[bool]
+    """Whether other processes use the records too."""
+
+    async def load(self, key: Key, known: Record | None) -> Record | None:
+        """The record as it is now, and a use of it: `known` itself where that is it, and another object of the same
+        `generation` where steps were added to that."""
 
     async def reserve(self, key: Key, capacity: int, *, instead_of: Key | None = None) -> None:
         """Take a place for an episode that is about to begin: its own if it has one, that of `instead_of` if given.
@@ -78,22 +98,19 @@ class Store(Protocol):
     async def unreserve(self, key: Key) -> None:
         """Give a place back: its episode did not begin."""
 
-    async def save(self, record: Record) -> None:
-        """Begin a record, in place of an earlier one with its key."""
-
-    async def acquire(self, key: Key) -> Record | None:
-        """Hold an episode against other processes, and read its record: the same object as before for as long as none
-        of them has changed it. `EpisodeBusy` if one keeps it for too long."""
-
-    async def release(self, key: Key) -> None:
-        """Let other processes have it."""
+    async def save(self, record: Record, instead_of: Record | None) -> None:
+        """Begin a record, in place of an earlier one with its key. `Overtaken` if that is not what there is."""
 
     async def append(self, record: Record, taken: Taken) -> None:
-        """Add a step, to the store and to `record`, or to neither. The last step gives the place back."""
+        """Add a step, to the store and to `record`, or to neither: `Overtaken`. The last one gives the place back."""
 
     async def keep(self, key: Key, seconds: float) -> None:
         """An episode without further use lives so long from now. A store that only this process sees may leave that to
         `expire`."""
+
+    async def let_go(self, key: Key, seconds: float) -> None:
+        """As `keep`, for an episode that its client may have left, unless another process has used it since this one
+        did."""
 
     async def expire(self, key: Key) -> None:
         """This process has seen no use of the episode for its time: forget it, unless another process may know more."""
@@ -110,9 +127,14 @@ class Store(Protocol):
 class MemoryStore:
     """Records that live and die with this process. No method suspends."""
 
+    shared: ClassVar[bool] = False
+
     def __init__(self) -> None:
         self._records: dict[Key, Record] = {}
         self._places: set[Key] = set()
+
+    async def load(self, key: Key, known: Record | None) -> Record | None:
+        return self._records.get(key)
 
     async def reserve(self, key: Key, capacity: int, *, instead_of: Key | None = None) -> None:
         if key in self._places:
@@ -124,21 +146,23 @@ class MemoryStore:
     async def unreserve(self, key: Key) -> None:
         self._places.discard(key)
 
-    async def save(self, record: Record) -> None:
+    async def save(self, record: Record, instead_of: Record | None) -> None:
+        if self._records.get(record.key) is not instead_of:
+            raise Overtaken(record.key)
         self._records[record.key] = record
-
-    async def acquire(self, key: Key) -> Record | None:
-        return self._records.get(key)
-
-    async def release(self, key: Key) -> None:
-        return
+        self._places.add(record.key)
 
     async def append(self, record: Record, taken: Taken) -> None:
+        if self._records.get(record.key) is not record:
+            raise Overtaken(record.key)
         record.add(taken)
         if taken.done:
             self._places.discard(record.key)
 
     async def keep(self, key: Key, seconds: float) -> None:
+        return
+
+    async def let_go(self, key: Key, seconds: float) -> None:
         return
 
     async def expire(self, key: Key) -> None:

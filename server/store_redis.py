@@ -1,148 +1,164 @@
 """Records in Redis, shared by any number of workers and machines: whichever gets a request plays its episode on.
 
-An episode is held by a lease, a key with a token that expires unless it is renewed: a killed worker's episodes are
-free again after that. Every write is one script that checks the token first, so a worker that lost its lease changes
-nothing.
-Records and places expire on their own; nothing has to be swept.
+A record is one hash, so that it is there as a whole or not at all: what it began with, and each step under its number,
+marked with the revision that it made. Nothing is locked and no clock is trusted: each write is one script that first
+checks the revision which it goes on from. A worker that was slow, paused or wrong thus changes nothing; one that is
+killed leaves nothing to wait for. Records and places expire on their own, and only so many ended records are kept.
 """
 
-import asyncio
 import json
+import logging
 import uuid
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
-from time import monotonic
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import replace
+from typing import Any, ClassVar, TypeVar, cast
 
-from redis.asyncio import Redis
+from pydantic import JsonValue
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from rolloutgym.models import StopReason, TruncationReason
-from rolloutgym.server.errors import CapacityReached, EpisodeBusy, StoreUnavailable
-from rolloutgym.server.store import Key, Record, Taken
+from rolloutgym.server.errors import CapacityReached, StoreUnavailable
+from rolloutgym.server.store import Key, Overtaken, Record, Taken
+
+log = logging.getLogger(__name__)
 
 _PREFIX = "rolloutgym"
+_RECORD = f"{_PREFIX}:record:"
 _PLACES = f"{_PREFIX}:places"
+_ENDED = f"{_PREFIX}:ended"
 _SOCKET_TIMEOUT_S = 5.0
-_POLL_S = (0.002, 0.1)
-"""How often a held episode is asked for, at first and at most seldom."""
+_CONNECTIONS = 64
+"""Of one process; further commands wait for one of them."""
+_REVISION_CHARS = 32
 
 T = TypeVar("T")
 
-# Times are the server's own, in milliseconds. Places are a sorted set by the time when they lapse.
-_NOW = "local t = redis.call('TIME'); local now = t[1] * 1000 + math.floor(t[2] / 1000) "
-_OWN = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end "
-_ACQUIRE = (
-    _NOW
-    + """
-local holder = redis.call('GET', KEYS[1])
-if holder and holder ~= ARGV[1] then return {0} end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-local generation = redis.call('HGET', KEYS[2], 'generation')
-if generation then
-    redis.call('PEXPIRE', KEYS[2], ARGV[3])
-    redis.call('PEXPIRE', KEYS[3], ARGV[3])
-    redis.call('ZADD', KEYS[4], 'XX', now + ARGV[3], ARGV[4])
+# Times are the server's own, in milliseconds. Places are a sorted set by the time when they lapse, ended records one by
+# the time when they ended. `is_at` says whether a record is of this generation, with so many steps and this revision.
+_COMMON = f"""
+local function now()
+    local t = redis.call('TIME')
+    return t[1] * 1000 + math.floor(t[2] / 1000)
 end
-return {1, generation or '', redis.call('LLEN', KEYS[3])}
+local function step_count() return redis.call('HLEN', KEYS[1]) - 3 end
+local function has_step(count, revision)
+    return count == 0 or string.sub(redis.call('HGET', KEYS[1], count - 1) or '', 1, {_REVISION_CHARS}) == revision
+end
+local function is_at(generation, count, revision)
+    return (redis.call('HGET', KEYS[1], 'generation') or '') == generation
+        and (generation == '' or (step_count() == count and has_step(count, revision)))
+end
+"""
+_LOAD = (
+    _COMMON
+    + """
+local generation = redis.call('HGET', KEYS[1], 'generation')
+if not generation then return {} end
+local count, from, head = step_count(), 0, ''
+if generation == ARGV[4] then
+    from = tonumber(ARGV[5])
+    if count < from or not has_step(from, ARGV[6]) then return {generation} end
+else
+    head = redis.call('HGET', KEYS[1], 'head')
+end
+redis.call('HSET', KEYS[1], 'user', ARGV[1])
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+redis.call('ZADD', KEYS[2], 'XX', now() + ARGV[2], ARGV[3])
+local steps = {}
+for i = from, count - 1 do steps[#steps + 1] = redis.call('HGET', KEYS[1], i) end
+return {generation, head, steps}
 """
 )
-_RELEASE = _OWN + "return redis.call('DEL', KEYS[1])"
-_RENEW = _OWN + "return redis.call('PEXPIRE', KEYS[1], ARGV[2])"
 _SAVE = (
-    _OWN
+    _COMMON
     + """
-redis.call('DEL', KEYS[2], KEYS[3])
-redis.call('HSET', KEYS[2], 'generation', ARGV[3], 'head', ARGV[4])
-redis.call('PEXPIRE', KEYS[2], ARGV[2])
+if not is_at(ARGV[4], tonumber(ARGV[5]), ARGV[6]) then return 0 end
+if ARGV[4] ~= '' then redis.call('DEL', KEYS[1]) end
+redis.call('HSET', KEYS[1], 'user', ARGV[1], 'generation', ARGV[7], 'head', ARGV[8])
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+redis.call('ZADD', KEYS[2], now() + ARGV[2], ARGV[3])
+redis.call('ZREM', KEYS[3], ARGV[3])
 return 1
 """
 )
 _APPEND = (
-    _OWN
-    + """
-if redis.call('HGET', KEYS[2], 'generation') ~= ARGV[3] or redis.call('LLEN', KEYS[3]) ~= tonumber(ARGV[4]) then
-    return 0
+    _COMMON
+    + f"""
+if not is_at(ARGV[4], tonumber(ARGV[5]), ARGV[6]) then return 0 end
+redis.call('HSET', KEYS[1], 'user', ARGV[1], ARGV[5], ARGV[7])
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+if ARGV[8] == '0' then
+    redis.call('ZADD', KEYS[2], 'XX', now() + ARGV[2], ARGV[3])
+    return 1
 end
-redis.call('RPUSH', KEYS[3], ARGV[5])
-redis.call('PEXPIRE', KEYS[2], ARGV[2])
-redis.call('PEXPIRE', KEYS[3], ARGV[2])
-if ARGV[6] ~= '' then redis.call('ZREM', KEYS[4], ARGV[6]) end
+redis.call('ZREM', KEYS[2], ARGV[3])
+redis.call('ZADD', KEYS[3], now(), ARGV[3])
+for _, longest in ipairs(redis.call('ZRANGE', KEYS[3], 0, -1 - ARGV[8])) do
+    redis.call('DEL', '{_RECORD}' .. longest)
+    redis.call('ZREM', KEYS[3], longest)
+end
 return 1
 """
 )
 _RESERVE = (
-    _NOW
+    _COMMON
     + """
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now())
 local taken = redis.call('ZCARD', KEYS[1])
 if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then
     if ARGV[4] ~= '' and redis.call('ZSCORE', KEYS[1], ARGV[4]) then taken = taken - 1 end
     if taken >= tonumber(ARGV[2]) then return 0 end
 end
-redis.call('ZADD', KEYS[1], now + ARGV[3], ARGV[1])
+redis.call('ZADD', KEYS[1], now() + ARGV[3], ARGV[1])
 return 1
 """
 )
-_COUNT = _NOW + "redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now) return redis.call('ZCARD', KEYS[1])"
+# Another process may have begun the episode meanwhile: then the place is that one's.
+_UNRESERVE = "if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('ZREM', KEYS[2], ARGV[1]) end"
+_COUNT = _COMMON + "redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now()) return redis.call('ZCARD', KEYS[1])"
 _KEEP = (
-    _NOW
+    _COMMON
     + """
-redis.call('PEXPIRE', KEYS[1], ARGV[1])
-redis.call('PEXPIRE', KEYS[2], ARGV[1])
-redis.call('ZADD', KEYS[3], 'XX', now + ARGV[1], ARGV[2])
+if ARGV[1] ~= '' and redis.call('HGET', KEYS[1], 'user') ~= ARGV[1] then return end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+redis.call('ZADD', KEYS[2], 'XX', now() + ARGV[2], ARGV[3])
 """
 )
-
-
-class _Known(NamedTuple):
-    """A record as this process last had it."""
-
-    record: Record
-    generation: str
-
-
-def _lease(key: Key) -> str:
-    return f"{_PREFIX}:lease:{key.environment}:{key.episode_id}"
-
-
-def _head(key: Key) -> str:
-    return f"{_PREFIX}:episode:{key.environment}:{key.episode_id}"
-
-
-def _steps(key: Key) -> str:
-    return f"{_PREFIX}:steps:{key.environment}:{key.episode_id}"
-
-
-def _member(key: Key) -> str:
-    return f"{key.environment}:{key.episode_id}"
+_DELETE = """
+redis.call('ZREM', KEYS[2], ARGV[1])
+redis.call('ZREM', KEYS[3], ARGV[1])
+return redis.call('DEL', KEYS[1])
+"""
 
 
 class RedisStore:
-    """See `store.Store`. `wait_s` is how long `acquire` waits for another process, seconds."""
+    """See `store.Store`. `ended` is how many ended records are kept for repeated requests, the last ones."""
 
-    def __init__(self, url: str, *, idle_timeout_s: float, wait_s: float, lease_s: float = 5.0) -> None:
+    shared: ClassVar[bool] = True
+
+    def __init__(self, url: str, *, idle_timeout_s: float, ended: int) -> None:
         # No retries underneath: a write that timed out may have landed, and only the caller can tell.
-        self._redis = Redis.from_url(
+        pool = BlockingConnectionPool.from_url(
             url,
+            max_connections=_CONNECTIONS,
+            timeout=_SOCKET_TIMEOUT_S,
             socket_timeout=_SOCKET_TIMEOUT_S,
             socket_connect_timeout=_SOCKET_TIMEOUT_S,
             retry=Retry(NoBackoff(), 0),
-            decode_responses=True,
         )
+        self._redis = Redis.from_pool(pool)
         self._idle_ms = _milliseconds(idle_timeout_s)
-        self._wait_s = wait_s
-        self._lease_s = lease_s
-        self._known: dict[Key, _Known] = {}
-        self._held: dict[Key, str] = {}
-        """Tokens of the leases that this process holds."""
-        self._renewer: asyncio.Task[None] | None = None
-        scripts = (_ACQUIRE, _RELEASE, _RENEW, _SAVE, _APPEND, _RESERVE, _COUNT, _KEEP)
+        self._ended = ended
+        self._name = uuid.uuid4().hex
+        """Of this process, as a record's user."""
+        scripts = (_LOAD, _SAVE, _APPEND, _RESERVE, _UNRESERVE, _COUNT, _KEEP, _DELETE)
         self._scripts = {script: self._redis.register_script(script) for script in scripts}
 
-    async def _run(self, script: str, keys: list[str], *args: str | int) -> Any:
+    async def _run(self, script: str, keys: list[str], *args: str | bytes | int) -> Any:
         return await _answered(self._scripts[script](keys=keys, args=args))
 
     # ---- places ----
@@ -153,109 +169,57 @@ class RedisStore:
             raise CapacityReached(capacity)
 
     async def unreserve(self, key: Key) -> None:
-        await _answered(self._redis.zrem(_PLACES, _member(key)))
+        await self._run(_UNRESERVE, [_name(key), _PLACES], _member(key))
 
     async def count(self) -> int:
         return int(await self._run(_COUNT, [_PLACES]))
 
-    # ---- leases ----
-
-    async def acquire(self, key: Key) -> Record | None:
-        token = uuid.uuid4().hex
-        deadline = monotonic() + self._wait_s
-        pause = _POLL_S[0]
-        keys = [_lease(key), _head(key), _steps(key), _PLACES]
-        while True:
-            answer = await self._run(_ACQUIRE, keys, token, _milliseconds(self._lease_s), self._idle_ms, _member(key))
-            if answer[0]:
-                break
-            if monotonic() >= deadline:
-                raise EpisodeBusy("another worker holds the episode", episode_id=key.episode_id)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _POLL_S[1])
-        self._held[key] = token
-        if self._renewer is None:
-            self._renewer = asyncio.create_task(self._renew_forever(), name="leases")
-        try:
-            return await self._read(key, generation=answer[1], step_count=answer[2])
-        except BaseException:
-            await self.release(key)
-            raise
-
-    async def release(self, key: Key) -> None:
-        token = self._held.pop(key, None)
-        if token is not None:
-            await self._run(_RELEASE, [_lease(key)], token)
-
-    async def _renew_forever(self) -> None:
-        while True:
-            await asyncio.sleep(self._lease_s / 3)
-            for key, token in list(self._held.items()):
-                # A lease that cannot be renewed is lost, and the next write will say so.
-                with suppress(StoreUnavailable):
-                    await self._run(_RENEW, [_lease(key)], token, _milliseconds(self._lease_s))
-                    await self.keep(key, self._idle_ms / 1000)
-
     # ---- records ----
 
-    async def _read(self, key: Key, generation: str, step_count: int) -> Record | None:
-        known = self._known.get(key)
-        if not generation:
-            self._known.pop(key, None)
+    async def load(self, key: Key, known: Record | None) -> Record | None:
+        count = 0 if known is None else known.step_count
+        found = await self._run(_LOAD, [_name(key), _PLACES], self._name, self._idle_ms, _member(key), *_at(known))
+        if not found:
             return None
-        if known is not None and (known.generation, known.record.step_count) == (generation, step_count):
-            return known.record
-        head: Any = await _answered(self._redis.hget(_head(key), "head"))
-        steps: Any = await _answered(self._redis.lrange(_steps(key), 0, -1))
-        if head is None:
+        if len(found) == 1:
+            log.error("Redis has lost steps of episode %s that were answered: it ends", key.episode_id)
+            await self.delete(key)
             return None
-        record = _record(key, head, steps)
-        self._known[key] = _Known(record, generation)
-        return record
+        generation, head, steps = found
+        if known is not None and generation.decode() == known.generation:
+            # The known record itself may have grown since it was asked for.
+            return _grown(known, count, steps) if steps else known
+        return _grown(_begun(key, generation.decode(), head), 0, steps)
 
-    async def save(self, record: Record) -> None:
-        key = record.key
-        generation = uuid.uuid4().hex
-        keys = [_lease(key), _head(key), _steps(key)]
-        head = {
-            "task_id": record.task_id,
-            "seed": record.seed,
-            "options": record.options.decode(),
-            "first": record.first.decode(),
-        }
-        if not await self._run(_SAVE, keys, self._token(key), self._idle_ms, generation, json.dumps(head)):
-            raise _taken_over(key)
-        self._known[key] = _Known(record, generation)
+    async def save(self, record: Record, instead_of: Record | None) -> None:
+        key, generation = record.key, uuid.uuid4().hex
+        arguments = (self._name, self._idle_ms, _member(key), *_at(instead_of), generation, _head(record))
+        if not await self._run(_SAVE, [_name(key), _PLACES, _ENDED], *arguments):
+            raise Overtaken(key)
+        record.generation = record.revision = generation
 
     async def append(self, record: Record, taken: Taken) -> None:
-        key = record.key
-        known = self._known[key]
-        keys = [_lease(key), _head(key), _steps(key), _PLACES]
-        place = _member(key) if taken.done else ""
-        arguments = (self._token(key), self._idle_ms, known.generation, record.step_count, _step(taken), place)
-        if not await self._run(_APPEND, keys, *arguments):
-            raise _taken_over(key)
+        key, revision = record.key, uuid.uuid4().hex
+        step = revision.encode() + _step(taken)
+        arguments = (self._name, self._idle_ms, _member(key), *_at(record), step, self._ended if taken.done else 0)
+        if not await self._run(_APPEND, [_name(key), _PLACES, _ENDED], *arguments):
+            raise Overtaken(key)
         record.add(taken)
-
-    def _token(self, key: Key) -> str:
-        return self._held.get(key, "")
+        record.revision = revision
 
     async def keep(self, key: Key, seconds: float) -> None:
-        await self._run(_KEEP, [_head(key), _steps(key), _PLACES], _milliseconds(seconds), _member(key))
+        await self._run(_KEEP, [_name(key), _PLACES], "", _milliseconds(seconds), _member(key))
+
+    async def let_go(self, key: Key, seconds: float) -> None:
+        await self._run(_KEEP, [_name(key), _PLACES], self._name, _milliseconds(seconds), _member(key))
 
     async def expire(self, key: Key) -> None:
         """Redis forgets by itself, when no process has used the episode for its time."""
-        self._known.pop(key, None)
 
     async def delete(self, key: Key) -> bool:
-        self._known.pop(key, None)
-        await self.unreserve(key)
-        return bool(await _answered(self._redis.delete(_head(key), _steps(key))))
+        return bool(await self._run(_DELETE, [_name(key), _PLACES, _ENDED], _member(key)))
 
     async def close(self) -> None:
-        if self._renewer is not None:
-            self._renewer.cancel()
-            await asyncio.wait([self._renewer])
         with suppress(RedisError, OSError):
             await self._redis.aclose()
 
@@ -267,37 +231,56 @@ async def _answered(call: Awaitable[T]) -> T:
         raise StoreUnavailable("the episode store does not answer") from error
 
 
-def _taken_over(key: Key) -> EpisodeBusy:
-    return EpisodeBusy(
-        "another worker has taken the episode over; the step did not take effect", episode_id=key.episode_id
-    )
+def _member(key: Key) -> str:
+    return f"{key.environment}:{key.episode_id}"
+
+
+def _name(key: Key) -> str:
+    return _RECORD + _member(key)
+
+
+def _at(record: Record | None) -> tuple[str, int, str]:
+    """What the scripts know a record's present state by."""
+    return ("", 0, "") if record is None else (record.generation, record.step_count, record.revision)
 
 
 def _milliseconds(seconds: float) -> int:
     return max(1, round(seconds * 1000))
 
 
-def _step(taken: Taken) -> str:
-    structured = isinstance(taken.action, bytes)
-    return json.dumps(
-        {
-            "action": taken.action.decode() if isinstance(taken.action, bytes) else str(taken.action),
-            "structured": structured,
-            "answer": taken.answer.decode(),
-            "reward": taken.reward,
-            "done": taken.done,
-            "state": None if taken.state is None else dict(taken.state),
-        }
+# ---- what is written: JSON without line breaks in it, line by line ----
+
+
+def _head(record: Record) -> bytes:
+    fields = json.dumps([record.task_id, record.seed, dict(record.state)])
+    return b"\n".join((fields.encode(), record.options, record.first))
+
+
+def _begun(key: Key, generation: str, head: bytes) -> Record:
+    fields, options, first = head.split(b"\n")
+    task_id, seed, state = json.loads(fields)
+    return Record(key, task_id, seed, options, first, state, generation=generation, revision=generation)
+
+
+def _step(taken: Taken) -> bytes:
+    reason = None if isinstance(taken.action, bytes) else taken.action
+    fields = json.dumps([taken.reward, taken.done, dict(taken.state), reason])
+    return b"\n".join((fields.encode(), b"" if reason else cast(bytes, taken.action), taken.answer))
+
+
+def _grown(record: Record, count: int, steps: list[bytes]) -> Record:
+    """The record's first steps, and these after them."""
+    grown = replace(
+        record, actions=record.actions[:count], answers=record.answers[:count], rewards=record.rewards[:count]
     )
+    for step in steps:
+        grown.revision = step[:_REVISION_CHARS].decode()
+        grown.add(_taken(step[_REVISION_CHARS:]))
+    return grown
 
 
-def _record(key: Key, head: str, steps: list[str]) -> Record:
-    parts = json.loads(head)
-    record = Record(key, parts["task_id"], parts["seed"], parts["options"].encode(), parts["first"].encode())
-    for line in steps:
-        step = json.loads(line)
-        reason: TruncationReason | bytes = (
-            step["action"].encode() if step["structured"] else StopReason(step["action"])  # type: ignore[assignment]
-        )
-        record.add(Taken(reason, step["answer"].encode(), step["reward"], step["done"], step["state"]))
-    return record
+def _taken(step: bytes) -> Taken:
+    fields, action, answer = step.split(b"\n")
+    reward, done, state, reason = json.loads(fields)
+    ending = None if reason is None else cast(TruncationReason, StopReason(reason))
+    return Taken(action if ending is None else ending, answer, reward, done, cast(Mapping[str, JsonValue], state))

@@ -89,7 +89,7 @@ def test_losses_and_faults_do_not_change_an_episode(make_noop: Callable[[], Any]
             if kind == "step":
                 answers.append(await sessions.step(environment, "e", environment.action_type(add=add), step=at))
             elif kind == "lose":
-                sessions._drop(sessions._sessions[Key("noop", "e")])
+                sessions._sessions[Key("noop", "e")].drop()
             elif kind == "fail":
                 with pytest.raises(Internal):
                     await sessions.step(environment, "e", environment.action_type(add=add, fault="x"), step=at)

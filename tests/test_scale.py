@@ -1,6 +1,6 @@
 """Episodes shared by several workers through a real Redis: any worker plays on, and a killed one loses nothing."""
 
-import json
+import asyncio
 import os
 import random
 import signal
@@ -26,6 +26,8 @@ from rolloutgym.client import Client
 from rolloutgym.client.errors import EpisodeNotFound, StoreUnavailable
 from rolloutgym.server.environments.registry import AnyEnvironment, build_environments
 from rolloutgym.server.settings import Settings
+from rolloutgym.server.store import Key
+from rolloutgym.server.store_redis import RedisStore
 
 pytestmark = pytest.mark.redis
 
@@ -47,6 +49,34 @@ class RoundRobin(httpx2.HTTPTransport):
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         request.url = request.url.copy_with(port=self._ports[next(self._turn) % len(self._ports)])
         return super().handle_request(request)
+
+
+class LosingRoundRobin(RoundRobin):
+    """Loses the answer to each so many-th step, once the step has been taken; each second time with the worker."""
+
+    def __init__(self, ports: Sequence[int], supervisor: int, every: int) -> None:
+        super().__init__(ports)
+        self._supervisor = supervisor
+        self._every = every
+        self._steps = count(1)
+        self._lock = threading.Lock()
+        self.lost = 0
+        self.killed = 0
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        response = super().handle_request(request)
+        if not request.url.path.endswith("/step") or response.status_code != 200 or next(self._steps) % self._every:
+            return response
+        response.read()
+        response.close()
+        with self._lock:
+            self.lost += 1
+            for worker in workers_of(self._supervisor) if self.lost % 2 else ():
+                with suppress(psutil.NoSuchProcess):
+                    if any(one.laddr.port == request.url.port for one in worker.net_connections("tcp")):
+                        worker.kill()
+                        self.killed += 1
+        raise httpx2.ReadError("the answer is lost", request=request)
 
 
 class Episode(NamedTuple):
@@ -125,39 +155,46 @@ class Killer:
 
 
 def survive(
-    service: Any, store_url: str, clients: Sequence[Client], local: dict[str, AnyEnvironment], episodes: int,
-    steps_per_kill: int,
+    store_url: str, clients: Sequence[Client], local: dict[str, AnyEnvironment], episodes: int,
+    after_step: Callable[[], None],
 ) -> None:  # fmt: skip
     """Play while workers are killed, and compare what clients saw, what is recorded, and what is right."""
-    killer = Killer(service.pid, steps_per_kill)
     with ThreadPoolExecutor(8) as pool:
-        played = list(pool.map(lambda i: play(clients[i % len(clients)], local, i, killer.step), range(episodes)))
-    assert killer.killed >= max(2, episodes // 50)
+        played = list(pool.map(lambda i: play(clients[i % len(clients)], local, i, after_step), range(episodes)))
     assert [episode for episode in played if not episode.success] == []
-    with redis.Redis.from_url(store_url, decode_responses=True) as store:
-        for episode in played:
-            steps: Any = store.lrange(f"rolloutgym:steps:{episode.environment}:{episode.episode_id}", 0, -1)
-            assert tuple(json.loads(step)["reward"] for step in steps) == episode.rewards
-        assert store.zcard("rolloutgym:places") == 0
+    assert asyncio.run(recorded(store_url, played)) == [episode.rewards for episode in played]
+
+
+async def recorded(store_url: str, played: Sequence[Episode]) -> list[tuple[float, ...] | None]:
+    """The rewards of these episodes, as every worker would read them."""
+    store = RedisStore(store_url, idle_timeout_s=60.0, ended=1024)
+    records = [await store.load(Key(episode.environment, episode.episode_id), None) for episode in played]
+    assert await store.count() == 0
+    await store.close()
+    return [None if record is None else tuple(record.rewards) for record in records]
 
 
 def gone(processes: Sequence[psutil.Process]) -> bool:
     return not psutil.wait_procs(processes, timeout=15)[1]
 
 
-def test_workers_are_killed_and_every_episode_ends_right(
+def test_answers_are_lost_and_workers_killed_and_every_episode_ends_right(
     redis_server: Any, service_process: Callable[..., Any], local: dict[str, AnyEnvironment]
 ) -> None:
-    first = free_ports(WORKERS)
+    """A lost answer's step has been taken: the client repeats it elsewhere, and it must not be taken again."""
+    workers = 2
+    first = free_ports(workers)
     service = service_process(
-        store=redis_server.url, workers=str(WORKERS), worker_port=str(first), sql_workers="1", sandbox_running="2"
+        store=redis_server.url, workers=str(workers), worker_port=str(first), sql_workers="1", sandbox_running="2"
     )
-    ports = range(first, first + WORKERS)
+    transport = LosingRoundRobin(range(first, first + workers), service.pid, every=5)
     with (
-        Client(service.url, retries=12, http_transport=RoundRobin(ports)) as rest,
+        Client(service.url, retries=12, http_transport=transport) as rest,
         Client(service.url, retries=12, transport="websocket") as websocket,
     ):
-        survive(service, redis_server.url, [rest, rest, websocket], local, episodes=30, steps_per_kill=25)
+        survive(redis_server.url, [rest, rest, websocket], local, episodes=21, after_step=lambda: None)
+    assert transport.lost >= 6
+    assert transport.killed >= 3
     family = psutil.Process(service.pid).children(recursive=True)
     assert service.stop() == 0
     assert gone(family)
@@ -176,8 +213,10 @@ def test_500_episodes_behind_a_balancer_survive_killed_workers(
         store=redis_server.url, workers=str(WORKERS), worker_port=str(first), sql_workers="1", sandbox_running="2"
     )
     balancer = start_balancer(range(first, first + WORKERS), round_robin=True)
+    killer = Killer(service.pid, steps_per_kill=40)
     with Client(balancer, retries=12) as rest, Client(balancer, retries=12, transport="websocket") as websocket:
-        survive(service, redis_server.url, [rest, rest, websocket], local, episodes=500, steps_per_kill=40)
+        survive(redis_server.url, [rest, rest, websocket], local, episodes=500, after_step=killer.step)
+    assert killer.killed >= 10
 
 
 # ---- the supervisor -------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -42,7 +43,7 @@ class Table:
         return json.loads(await self.sessions.state(self.environment, episode_id))
 
     def forget_live_object(self, episode_id: str = "e") -> None:
-        self.sessions._drop(self.sessions._sessions[Key(self.environment.name, episode_id)])
+        self.sessions._sessions[Key(self.environment.name, episode_id)].drop()
 
 
 @pytest.fixture
@@ -190,6 +191,58 @@ async def test_the_environments_budget_ends_an_episode(table: Table) -> None:
     assert (end["done"], end["truncated"]) == (True, True)
 
 
+# ---- what waits for no step ----
+
+
+async def test_what_only_reads_does_not_wait_for_a_step_and_sees_the_last_one(table: Table) -> None:
+    await table.reset()
+    await table.step(add=1)
+    gate = table.environment.gates["slow"] = asyncio.Event()
+    slow = asyncio.create_task(table.step(add=5, wait="slow"))
+    await asyncio.sleep(0)
+    sessions, environment = table.sessions, table.environment
+    async with asyncio.timeout(5):
+        state = await table.state()
+        assert (state["step_count"], state["total"], state["total_reward"]) == (1, 1.0, 1.0)
+        assert (await sessions.record(environment, "e")).step_count == 1
+        assert [tool.function.name for tool in await sessions.tools(environment, "e")] == ["add"]
+        await sessions.attach(environment, "e")
+        await sessions.detach(environment, "e", 60.0)
+    settled = asyncio.create_task(sessions.settled(environment, "e"))
+    await asyncio.sleep(0)
+    assert not slow.done()
+    gate.set()
+    assert (await slow)["observation"]["total"] == 6
+    assert (await settled).step_count == 2
+
+
+async def test_an_episode_is_ended_under_its_step(table: Table) -> None:
+    await table.reset()
+    gate = table.environment.gates["slow"] = asyncio.Event()
+    slow = asyncio.create_task(table.step(add=5, wait="slow"))
+    waiting = asyncio.create_task(table.step(at=0, add=5))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        assert await table.sessions.delete(table.environment, "e")
+        with pytest.raises(errors.EpisodeNotFound):
+            await table.state()
+        assert await table.sessions.count() == 0
+    gate.set()
+    for step in (slow, waiting):
+        with pytest.raises(errors.EpisodeNotFound):
+            await step
+    assert not table.sessions._sessions
+    assert table.metrics.environments["noop"].steps == 0
+
+
+async def test_asking_for_the_state_rebuilds_nothing(table: Table) -> None:
+    await table.reset()
+    await table.step(add=1)
+    table.forget_live_object()
+    assert (await table.state())["total"] == 1.0
+    assert table.metrics.environments["noop"].replays == 0
+
+
 # ---- faults ----
 
 
@@ -293,24 +346,97 @@ async def test_a_cancelled_step_did_not_happen(table: Table) -> None:
     assert (await table.state())["total"] == 0
 
 
-async def test_a_store_that_fails_leaves_the_episode_as_before_the_step(noop: Any) -> None:
-    class Failing(MemoryStore):
-        fails = False
+class FailingStore(MemoryStore):
+    """Does not answer some calls; what it was to append it may have appended."""
 
-        async def append(self, record: Record, taken: Taken) -> None:
-            if self.fails:
-                raise errors.StoreUnavailable("the store is away")
+    def __init__(self) -> None:
+        super().__init__()
+        self.away: set[str] = set()
+        self.appends = False
+
+    def _answer(self, call: str) -> None:
+        if call in self.away:
+            raise errors.StoreUnavailable("the store is away")
+
+    async def append(self, record: Record, taken: Taken) -> None:
+        if self.appends:
+            record = replace(record, actions=[*record.actions], answers=[*record.answers], rewards=[*record.rewards])
+            self._records[record.key] = record
             await super().append(record, taken)
+        self._answer("append")
+        await super().append(record, taken)
 
-    store = Failing()
+    async def unreserve(self, key: Key) -> None:
+        self._answer("unreserve")
+        await super().unreserve(key)
+
+    async def let_go(self, key: Key, seconds: float) -> None:
+        self._answer("let_go")
+
+    async def delete(self, key: Key) -> bool:
+        self._answer("delete")
+        return await super().delete(key)
+
+
+@pytest.fixture
+async def failing(noop: Any) -> AsyncIterator[tuple[Table, FailingStore]]:
+    store = FailingStore()
     table = Table(noop, LIMITS, store)
+    yield table, store
+    await table.sessions.stop()
+    assert noop.open == 0
+
+
+async def test_a_store_that_fails_leaves_the_episode_as_before_the_step(failing: tuple[Table, FailingStore]) -> None:
+    table, store = failing
     await table.reset()
-    store.fails = True
+    store.away.add("append")
     with pytest.raises(errors.StoreUnavailable):
         await table.step(at=0, add=5)
-    store.fails = False
+    store.away.clear()
     assert (await table.step(at=0, add=1))["observation"]["total"] == 1.0
-    await table.sessions.stop()
+
+
+@pytest.mark.parametrize("finish", [None, True])
+async def test_a_step_that_was_recorded_though_the_store_gave_no_answer_is_not_taken_again(
+    failing: tuple[Table, FailingStore], finish: bool | None
+) -> None:
+    table, store = failing
+    await table.reset()
+    await table.step(at=0, add=1)
+    store.away.add("append")
+    store.appends = True
+    with pytest.raises(errors.StoreUnavailable):
+        await table.step(at=1, add=5, finish=finish)
+    store.away.clear()
+    store.appends = False
+    ran = table.environment.steps
+    answer = await table.step(at=1, add=5, finish=finish)
+    assert (answer["observation"]["total"], answer["step_count"]) == (6.0, 2)
+    assert table.environment.steps == ran
+    assert (await table.state())["total_reward"] == 6.0
+    with pytest.raises(errors.StepConflict):
+        await table.step(at=1, add=6, finish=finish)
+
+
+async def test_a_store_that_fails_to_clear_away_does_not_spoil_what_has_happened(
+    failing: tuple[Table, FailingStore],
+) -> None:
+    table, store = failing
+    await table.reset("old")
+    await table.sessions.attach(table.environment, "old")
+    store.away |= {"delete", "let_go", "unreserve"}
+    assert (await table.reset("new", instead_of="old")).key.episode_id == "new"
+    await table.sessions.detach(table.environment, "old", 0.0)
+    with pytest.raises(errors.InvalidRequest):
+        await table.reset("third", options={"budget": 0})
+    table.environment.faults["x"] = fault(ValueError)
+    with pytest.raises(errors.Internal):
+        await table.reset("third", options={"reset_fault": "x"})
+    store.away.clear()
+    await table.sessions.reap()
+    with pytest.raises(errors.EpisodeNotFound):
+        await table.state("old")
 
 
 # ---- resets ----
@@ -370,8 +496,10 @@ async def test_a_seed_decides_and_is_reported(table: Table) -> None:
     one = json.loads((await table.reset("one", seed=5)).first)
     two = json.loads((await table.reset("two", seed=5)).first)
     assert one | {"episode_id": "two"} == two
-    drawn = {json.loads((await table.reset(seed=None)).first)["seed"] for _ in range(5)}
-    assert len(drawn) == 5
+    drawn = {json.loads((await table.reset(seed=None)).first)["seed"] for _ in range(20)}
+    assert len(drawn) == 20
+    # JavaScript reads them exactly.
+    assert max(drawn) < 2**53
 
 
 # ---- replay ----
@@ -387,7 +515,8 @@ async def test_a_lost_live_object_is_rebuilt_by_replay(table: Table) -> None:
         table.forget_live_object("two")
         assert await table.state("two") == await table.state("one") | {"episode_id": "two"}
     metrics = table.metrics.environments["noop"]
-    assert (metrics.replays, metrics.divergences) == (12, 0)
+    # The state is the record's own: nothing has to be rebuilt for it.
+    assert (metrics.replays, metrics.divergences) == (6, 0)
 
 
 async def test_the_recorded_answer_stands_where_a_replay_differs(

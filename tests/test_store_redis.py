@@ -1,14 +1,17 @@
-"""Records shared through a real Redis."""
+"""Records shared through a real Redis: no two writers go on from the same step, whatever becomes of Redis or them."""
 
 import asyncio
+import os
+import random
+import signal
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
 from rolloutgym.models import StopReason
-from rolloutgym.server.errors import CapacityReached, EpisodeBusy, StoreUnavailable
-from rolloutgym.server.store import Key, Record, Taken
+from rolloutgym.server.errors import CapacityReached, StoreUnavailable
+from rolloutgym.server.store import Key, Overtaken, Record, Taken
 from rolloutgym.server.store_redis import RedisStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.redis]
@@ -24,8 +27,8 @@ MakeStore = Callable[..., RedisStore]
 async def make_store(redis_server: Any, anyio_backend: str) -> AsyncIterator[MakeStore]:
     stores: list[RedisStore] = []
 
-    def make(*, idle_timeout_s: float = 60.0, wait_s: float = 5.0, lease_s: float = 10.0) -> RedisStore:
-        store = RedisStore(redis_server.url, idle_timeout_s=idle_timeout_s, wait_s=wait_s, lease_s=lease_s)
+    def make(*, idle_timeout_s: float = 60.0, ended: int = 10) -> RedisStore:
+        store = RedisStore(redis_server.url, idle_timeout_s=idle_timeout_s, ended=ended)
         stores.append(store)
         return store
 
@@ -36,123 +39,135 @@ async def make_store(redis_server: Any, anyio_backend: str) -> AsyncIterator[Mak
 
 
 def record_of(key: Key = KEY) -> Record:
-    return Record(key, "t1", 7, b'{"budget":3}', b'{"first":"\xc3\xa9"}')
+    return Record(key, "t1", 7, b'{"budget":3}', b'{"first":"\xc3\xa9\\n"}', {"left": 9})
 
 
 def taken(number: int, *, done: bool = False) -> Taken:
-    state = {"left": 0} if done else None
-    return Taken(b'{"text":"%d"}' % number, b'{"answer":%d}' % number, 0.1 * number, done, state)
+    return Taken(b'{"text":"%d"}' % number, b'{"answer":%d}' % number, 0.1 * number, done, {"left": 8 - number})
 
 
 async def begun(store: RedisStore, key: Key = KEY) -> Record:
-    await store.acquire(key)
-    await store.reserve(key, 10)
+    await store.reserve(key, 100)
     record = record_of(key)
-    await store.save(record)
-    await store.release(key)
+    await store.save(record, await store.load(key, None))
     return record
+
+
+async def loaded(store: RedisStore, known: Record | None = None) -> Record:
+    record = await store.load(KEY, known)
+    assert record is not None
+    return record
+
+
+# ---- what is written and read ----
 
 
 async def test_another_worker_reads_what_one_wrote(make_store: MakeStore) -> None:
     one, two = make_store(), make_store()
     written = await begun(one)
-    assert await one.acquire(KEY) is written
+    assert await two.load(KEY, None) == written
     await one.append(written, taken(0))
     await one.append(written, taken(1))
-    await one.release(KEY)
-    read = await two.acquire(KEY)
+    read = await loaded(two)
     assert read == written
-    assert read is not written
-    assert await two.acquire(OTHER) is None
+    assert (read.state, read.answers, read.done) == ({"left": 7}, [b'{"answer":0}', b'{"answer":1}'], False)
+    assert await two.load(OTHER, None) is None
 
 
-async def test_the_same_object_comes_back_until_another_worker_changes_it(make_store: MakeStore) -> None:
+async def test_a_known_record_comes_back_itself_or_with_the_steps_that_others_took(make_store: MakeStore) -> None:
     one, two = make_store(), make_store()
-    first = await begun(one)
-    assert await one.acquire(KEY) is first
-    await one.release(KEY)
-    theirs = await two.acquire(KEY)
-    assert theirs is not None
+    known = await begun(one)
+    assert await one.load(KEY, known) is known
+    theirs = await loaded(two)
     await two.append(theirs, taken(0))
-    await two.release(KEY)
-    changed = await one.acquire(KEY)
-    assert changed is not first
-    assert changed is not None
-    assert changed.answers == [b'{"answer":0}']
+    grown = await loaded(one, known)
+    assert grown == theirs
+    assert (known.step_count, known.generation) == (0, grown.generation)
+    await two.append(theirs, taken(1))
+    assert await loaded(one, grown) == theirs
+    assert grown.step_count == 1
 
 
 async def test_a_restart_of_the_episode_is_another_record(make_store: MakeStore) -> None:
     one, two = make_store(), make_store()
     old = await begun(one)
-    await begun(two)
-    assert await one.acquire(KEY) is not old
-
-
-async def test_one_worker_at_a_time_and_the_next_as_soon_as_it_is_free(make_store: MakeStore) -> None:
-    one, two = make_store(), make_store()
-    await begun(one)
-    await one.acquire(KEY)
-    waiting = asyncio.create_task(two.acquire(KEY))
-    await asyncio.sleep(0.1)
-    assert not waiting.done()
-    await one.release(KEY)
-    assert await waiting is not None
-
-
-async def test_waiting_ends_in_a_retryable_error(make_store: MakeStore) -> None:
-    one, two = make_store(), make_store(wait_s=0.1)
-    await begun(one)
-    await one.acquire(KEY)
-    with pytest.raises(EpisodeBusy):
-        await two.acquire(KEY)
-
-
-async def test_a_lease_is_renewed_while_its_worker_lives(make_store: MakeStore) -> None:
-    one, two = make_store(lease_s=0.3), make_store(wait_s=0.8, lease_s=0.3)
-    await begun(one)
-    await one.acquire(KEY)
-    with pytest.raises(EpisodeBusy):
-        await two.acquire(KEY)
-
-
-async def test_a_dead_workers_episode_is_free_soon_and_its_late_write_changes_nothing(make_store: MakeStore) -> None:
-    one, two = make_store(lease_s=0.2), make_store(lease_s=0.2)
-    await begun(one)
-    mine = await one.acquire(KEY)
-    assert mine is not None
-    assert one._renewer is not None
-    one._renewer.cancel()
-    theirs = await two.acquire(KEY)
-    assert theirs is not None
-    with pytest.raises(EpisodeBusy, match="did not take effect"):
-        await one.append(mine, taken(0))
-    await two.append(theirs, taken(1))
-    assert mine.step_count == 0
-    assert theirs.answers == [b'{"answer":1}']
-
-
-async def test_a_step_is_never_appended_twice(make_store: MakeStore) -> None:
-    store = make_store()
-    record = await begun(store)
-    await store.acquire(KEY)
-    await store.append(record, taken(0))
-    stale = record_of()
-    with pytest.raises(EpisodeBusy):
-        await store.append(stale, taken(0))
-    assert (record.step_count, stale.step_count) == (1, 0)
+    new = await begun(two)
+    read = await loaded(one, old)
+    assert read == new
+    assert read.generation != old.generation
 
 
 async def test_truncations_and_last_states_survive(make_store: MakeStore) -> None:
     one, two = make_store(), make_store()
     record = await begun(one)
-    await one.acquire(KEY)
     await one.append(record, taken(0))
     await one.append(record, Taken(StopReason.MAX_TOKENS, b"{}", -1.0, True, {"turns_remaining": 2}))
-    await one.release(KEY)
-    read = await two.acquire(KEY)
-    assert read is not None
+    read = await loaded(two)
     assert read.actions[1] is StopReason.MAX_TOKENS
     assert (read.done, read.state, read.rewards) == (True, {"turns_remaining": 2}, [0.0, -1.0])
+
+
+# ---- who may write ----
+
+
+async def test_of_two_workers_at_the_same_step_one_is_refused(make_store: MakeStore) -> None:
+    one, two = make_store(), make_store()
+    await begun(one)
+    mine, theirs = await loaded(one), await loaded(two)
+    await two.append(theirs, taken(1))
+    with pytest.raises(Overtaken):
+        await one.append(mine, taken(0))
+    assert mine.step_count == 0
+    assert (await loaded(one, mine)).answers == [b'{"answer":1}']
+
+
+async def test_a_worker_that_slept_through_a_restart_changes_nothing(make_store: MakeStore) -> None:
+    one, two = make_store(), make_store()
+    old = await begun(one)
+    await one.append(old, taken(0))
+    new = await begun(two)
+    await two.append(new, taken(1))
+    for write in (one.append(old, taken(2)), one.save(record_of(), old), one.save(record_of(), None)):
+        with pytest.raises(Overtaken):
+            await write
+    assert await loaded(two, new) is new
+
+
+async def test_a_write_after_the_episodes_end_is_refused(make_store: MakeStore) -> None:
+    store = make_store()
+    record = await begun(store)
+    await store.delete(KEY)
+    for write in (store.append(record, taken(0)), store.save(record_of(), record)):
+        with pytest.raises(Overtaken):
+            await write
+    assert await store.load(KEY, record) is None
+
+
+async def test_of_many_writers_each_step_has_one(make_store: MakeStore) -> None:
+    """Each writer goes on from what it knows, reads again where it is refused, and in the end all agree."""
+    stores = [make_store() for _ in range(4)]
+    await begun(stores[0])
+
+    async def write(number: int) -> list[bytes]:
+        store, record = stores[number], await loaded(stores[number])
+        mine: list[bytes] = []
+        while len(mine) < 20:
+            step = taken(1000 * number + len(mine))
+            try:
+                await store.append(record, step)
+                mine.append(step.answer)
+            except Overtaken:
+                record = await loaded(store, record)
+        return mine
+
+    written = await asyncio.gather(*(write(number) for number in range(4)))
+    answers = (await loaded(stores[0])).answers
+    assert sorted(answers) == sorted(answer for mine in written for answer in mine)
+    for mine in written:
+        assert [answer for answer in answers if answer in mine] == mine
+
+
+# ---- places and time ----
 
 
 async def test_places_are_counted_over_all_workers(make_store: MakeStore) -> None:
@@ -172,7 +187,6 @@ async def test_the_last_step_and_deletion_give_the_place_back(make_store: MakeSt
     record = await begun(store)
     await begun(store, OTHER)
     assert await store.count() == 2
-    await store.acquire(KEY)
     await store.append(record, taken(0, done=True))
     assert await store.count() == 1
     assert await store.delete(OTHER)
@@ -180,34 +194,181 @@ async def test_the_last_step_and_deletion_give_the_place_back(make_store: MakeSt
     assert await store.count() == 0
 
 
+async def test_a_place_is_not_given_back_that_another_worker_plays_on(make_store: MakeStore) -> None:
+    one, two = make_store(), make_store()
+    await one.reserve(KEY, 2)
+    await begun(two)
+    await one.unreserve(KEY)
+    assert await one.count() == 1
+
+
 async def test_unused_episodes_lapse_with_their_place(make_store: MakeStore) -> None:
     store = make_store(idle_timeout_s=0.2)
     await begun(store)
     await asyncio.sleep(0.3)
     assert await store.count() == 0
-    assert await store.acquire(KEY) is None
+    assert await store.load(KEY, None) is None
 
 
-async def test_use_and_keep_set_the_time_anew(make_store: MakeStore) -> None:
-    store = make_store(idle_timeout_s=0.4)
-    await begun(store)
-    await store.keep(KEY, 30.0)
-    await asyncio.sleep(0.5)
+@pytest.mark.parametrize("use", ["load", "append", "keep"])
+async def test_use_sets_the_time_anew(make_store: MakeStore, use: str) -> None:
+    store = make_store(idle_timeout_s=60.0)
+    record = await begun(store)
+    await store.keep(KEY, 0.3)
+    uses = {
+        "load": lambda: store.load(KEY, record),
+        "append": lambda: store.append(record, taken(0)),
+        "keep": lambda: store.keep(KEY, 60.0),
+    }
+    await uses[use]()
+    await asyncio.sleep(0.4)
     assert await store.count() == 1
-    assert await store.acquire(KEY) is not None
+    assert await store.load(KEY, record) is record
+
+
+async def test_an_episode_is_let_go_by_who_used_it_last(make_store: MakeStore) -> None:
+    one, two = make_store(), make_store()
+    record = await begun(one)
+    await two.load(KEY, None)
+    await one.let_go(KEY, 0.001)
+    await asyncio.sleep(0.1)
+    assert await one.count() == 1
+    assert await one.load(KEY, record) is record
+    await one.let_go(KEY, 0.001)
+    await asyncio.sleep(0.1)
+    assert await one.count() == 0
+    assert await one.load(KEY, record) is None
+
+
+async def test_only_so_many_ended_records_are_kept(make_store: MakeStore) -> None:
+    store = make_store(ended=3)
+    keys = [Key("sql", f"e{number}") for number in range(6)]
+    for key in keys:
+        await store.append(await begun(store, key), taken(0, done=True))
+    # It began anew: it is not an ended one.
+    await begun(store, keys[3])
+    for number in range(2):
+        await store.append(await begun(store, Key("code", f"e{number}")), taken(0, done=True))
+    kept = [key.episode_id for key in keys if await store.load(key, None) is not None]
+    assert kept == ["e3", "e5"]
+
+
+# ---- when Redis fails ----
 
 
 async def test_a_redis_that_is_down_is_an_error_that_may_be_retried(redis_server: Any, make_store: MakeStore) -> None:
     store = make_store()
     record = await begun(store)
-    await store.acquire(KEY)
     redis_server.stop()
-    for call in (store.acquire(OTHER), store.append(record, taken(0)), store.count(), store.release(KEY)):
+    for call in (store.load(OTHER, None), store.append(record, taken(0)), store.count(), store.delete(KEY)):
         with pytest.raises(StoreUnavailable) as failure:
             await call
         assert failure.value.retryable
     assert record.step_count == 0
     redis_server.start()
-    assert await store.acquire(KEY) is None
+    assert await store.load(KEY, record) is None
+    with pytest.raises(Overtaken):
+        await store.append(record, taken(0))
     await begun(store, OTHER)
     assert await store.count() == 1
+
+
+async def test_a_full_redis_refuses_writes_as_a_whole(make_store: MakeStore) -> None:
+    store = make_store()
+    record = await begun(store)
+    await store.append(record, taken(0))
+    await store._redis.config_set("maxmemory", "1")
+    try:
+        for write in (store.append(record, taken(1)), store.save(record_of(OTHER), None)):
+            with pytest.raises(StoreUnavailable):
+                await write
+        # What would make room is still possible.
+        assert await store.delete(OTHER) is False
+    finally:
+        await store._redis.config_set("maxmemory", "0")
+    assert await loaded(store, record) is record
+    await store.append(record, taken(1))
+    assert await loaded(make_store()) == record
+
+
+async def test_a_record_that_redis_evicts_is_gone_as_a_whole(make_store: MakeStore) -> None:
+    store = make_store()
+    record = await begun(store)
+    await store.append(record, taken(0))
+    client: Any = store._redis
+    assert await client.keys("*e1*") == [b"rolloutgym:record:sql:e1"]
+    await store._redis.delete("rolloutgym:record:sql:e1")
+    assert await store.load(KEY, record) is None
+
+
+@pytest.mark.parametrize("then", ["nothing", "another step"])
+async def test_an_episode_whose_answered_steps_are_lost_ends(make_store: MakeStore, then: str) -> None:
+    """Whoever knows of them must not play on from a state that its client has not seen."""
+    one, two = make_store(), make_store()
+    record = await begun(one)
+    await one.append(record, taken(0))
+    before: Any = await one._redis.dump("rolloutgym:record:sql:e1")
+    await one.append(record, taken(1))
+    # As with a replica that takes over without the last writes.
+    await one._redis.restore("rolloutgym:record:sql:e1", 60_000, before, replace=True)
+    if then == "another step":
+        await two.append(await loaded(two), taken(5))
+    with pytest.raises(Overtaken):
+        await one.append(record, taken(2))
+    assert await one.load(KEY, record) is None
+    assert await two.load(KEY, None) is None
+    assert await one.count() == 0
+
+
+async def test_more_commands_at_once_than_connections_wait(make_store: MakeStore) -> None:
+    store = make_store()
+    record = await begun(store)
+    assert await asyncio.gather(*(store.load(KEY, record) for _ in range(500))) == [record] * 500
+    assert (await store._redis.info("clients"))["connected_clients"] <= 70
+
+
+async def test_cancelled_commands_leave_no_answers_to_others(redis_server: Any, make_store: MakeStore) -> None:
+    """A client that goes cancels its request, wherever that is."""
+    store = make_store()
+    for number in range(8):
+        await begun(store, Key("sql", f"e{number}"))
+    drawn = random.Random(3)
+
+    async def use(number: int) -> None:
+        key = Key("sql", f"e{number}")
+        record = await store.load(key, None)
+        assert record is not None
+        assert record.key == key
+        assert record.first == record_of().first
+
+    for _ in range(30):
+        doing: list[asyncio.Task[Any]] = [asyncio.create_task(use(number)) for number in range(8)]
+        doing += [asyncio.create_task(store.count()) for _ in range(8)]
+        await asyncio.sleep(drawn.random() * 0.004)
+        for task in drawn.sample(doing, 6):
+            task.cancel()
+        results = await asyncio.gather(*doing, return_exceptions=True)
+        assert {type(result) for result in results} <= {type(None), int, asyncio.CancelledError}
+        assert [result for result in results[8:] if isinstance(result, int) and result != 8] == []
+
+
+async def test_a_redis_that_hangs_is_given_up(
+    redis_server: Any, make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it does later with a write that was given up makes no second step."""
+    monkeypatch.setattr("rolloutgym.server.store_redis._SOCKET_TIMEOUT_S", 0.2)
+    store = make_store()
+    record = await begun(store)
+    os.kill(redis_server.process.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(StoreUnavailable):
+            await store.append(record, taken(0))
+    finally:
+        os.kill(redis_server.process.pid, signal.SIGCONT)
+    now = await loaded(store, record)
+    if now.step_count == 0:
+        await store.append(now, taken(0))
+    else:
+        with pytest.raises(Overtaken):
+            await store.append(record, taken(0))
+    assert (await loaded(make_store())).answers == [b'{"answer":0}']
