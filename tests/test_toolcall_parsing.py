@@ -462,6 +462,25 @@ def test_hostile_text_takes_linear_time(unit: str) -> None:
     parse("<tool_call>" + unit * (MAX_CHARS // len(unit) - 11), SCHEMAS)
 
 
+class Searched(str):
+    """A text that counts the characters passed by its searches."""
+
+    passed = 0
+
+    def find(self, sub: str, start: Any = 0, end: Any = None, /) -> int:
+        found = super().find(sub, start, end)
+        self.passed += (len(self) if found < 0 else found) - start
+        return found
+
+
+@pytest.mark.parametrize("unit", [*HOSTILE, "<tool_call>{</tool_call>"])
+def test_marks_are_searched_for_in_a_few_passes(unit: str) -> None:
+    """However many blocks are broken, and whichever of their marks never comes again."""
+    text = Searched(unit * (MAX_CALLS + 1) + "a" * 100_000)
+    parse(text, SCHEMAS)
+    assert text.passed <= 10 * len(text)
+
+
 FRAGMENTS = st.sampled_from([
     *HOSTILE,
     '{"name":"f","arguments":{}}', "</tool_call>", "</function>", "</arg_value>", "<|message|>", "<|end|>",

@@ -17,43 +17,56 @@ class Marks(NamedTuple):
     """Empty where a block ends with its content."""
 
 
+class _Next:
+    """Where a mark stands next. Asked at growing positions, all its answers together take one pass over the text."""
+
+    __slots__ = ("_found", "_mark", "_text")
+
+    def __init__(self, text: str, mark: str) -> None:
+        self._text = text
+        self._mark = mark
+        self._found = -1
+
+    def at(self, position: int) -> int:
+        """Its first place from `position` on; the end of the text if there is none."""
+        if self._found < position:
+            found = self._text.find(self._mark, position) if self._mark else -1
+            self._found = found if found >= 0 else len(self._text)
+        return self._found
+
+
 def read_blocks(text: str, at: int, marks: Marks, inside: ReadInside, schemas: Schemas, found: Found) -> None:
     """All blocks from `at` on."""
-    while (start := text.find(marks.open, at)) >= 0:
+    opening, closing = _Next(text, marks.open), _Next(text, marks.close)
+    while (start := opening.at(at)) < len(text):
         if found.full(start):
             return
-        at = read_block(text, start, start + len(marks.open), marks, inside, schemas, found)
+        calls, problems = len(found.calls), len(found.problems)
+        begin = start + len(marks.open)
+        try:
+            at = _behind(text, inside(text, begin, start, schemas, found), start, marks, found)
+        except Unreadable as error:
+            del found.calls[calls:], found.problems[problems:]
+            resumed = max(error.at, begin)
+            at = min(opening.at(resumed), closing.at(resumed))
+            if text.startswith(marks.close, at):
+                at += len(marks.close)
+            code = error.code
+            if code in (ProblemCode.TRUNCATED, ProblemCode.INVALID_JSON):  # cut off only if nothing ends it
+                closed = at < len(text) or (marks.close and text.endswith(marks.close))
+                code = ProblemCode.INVALID_JSON if closed else ProblemCode.TRUNCATED
+            found.problem(code, start)
+        found.spans.append((start, at))
 
 
-def read_block(text: str, start: int, at: int, marks: Marks, inside: ReadInside, schemas: Schemas, found: Found) -> int:
-    """The block at `start`, whose content begins at `at`; returns where to read on."""
-    calls, problems = len(found.calls), len(found.problems)
-    try:
-        end = inside(text, at, start, schemas, found)
-        if marks.close:
-            end = skip_space(text, end)
-            if text.startswith(marks.close, end):
-                end += len(marks.close)
-            elif end >= len(text) or text.startswith(marks.open, end):
-                found.problem(ProblemCode.UNCLOSED, start)
-            else:
-                raise Unreadable(ProblemCode.TRAILING_DATA, end)
-    except Unreadable as error:
-        del found.calls[calls:], found.problems[problems:]
-        end = _end_of_broken(text, max(error.at, at), marks)
-        code = error.code
-        if code in (ProblemCode.TRUNCATED, ProblemCode.INVALID_JSON):  # cut off only if nothing ends it
-            closed = end < len(text) or (marks.close and text.endswith(marks.close))
-            code = ProblemCode.INVALID_JSON if closed else ProblemCode.TRUNCATED
-        found.problem(code, start)
-    found.spans.append((start, end))
+def _behind(text: str, end: int, start: int, marks: Marks, found: Found) -> int:
+    """Behind the closing mark of the block at `start`, whose content ends at `end`."""
+    if not marks.close:
+        return end
+    end = skip_space(text, end)
+    if text.startswith(marks.close, end):
+        return end + len(marks.close)
+    if end < len(text) and not text.startswith(marks.open, end):
+        raise Unreadable(ProblemCode.TRAILING_DATA, end)
+    found.problem(ProblemCode.UNCLOSED, start)
     return end
-
-
-def _end_of_broken(text: str, at: int, marks: Marks) -> int:
-    """Behind the block's closing mark, or at the next opening one, or the end of the text."""
-    closing = text.find(marks.close, at) if marks.close else -1
-    opening = text.find(marks.open, at)
-    if closing >= 0 and (opening < 0 or closing < opening):
-        return closing + len(marks.close)
-    return opening if opening >= 0 else len(text)

@@ -6,7 +6,7 @@ is a problem. Values end where JSON ends, never at a tag.
 
 import re
 
-from rolloutgym.server.environments.toolcall.parsing.blocks import Marks, read_block, read_blocks
+from rolloutgym.server.environments.toolcall.parsing.blocks import Marks, read_blocks
 from rolloutgym.server.environments.toolcall.parsing.literal_families import dotted_call
 from rolloutgym.server.environments.toolcall.parsing.reply import Call, Found, ProblemCode, Schemas, Unreadable
 from rolloutgym.server.environments.toolcall.parsing.shapes import add_calls, arguments_of
@@ -32,18 +32,19 @@ _KIMI_INDEX = re.compile(r":\d+\Z")
 
 def read_tool_call_blocks(text: str, at: int, schemas: Schemas, found: Found) -> None:
     """`<tool_call>` blocks: JSON (Hermes), `<function=…>` (Qwen3-Coder) or `NAME<arg_key>…` (GLM), told by content."""
-    while (start := text.find(TOOL_CALL.open, at)) >= 0:
-        if found.full(start):
-            return
-        inside = skip_space(text, start + len(TOOL_CALL.open))
-        first = text[inside : inside + 1]
-        if first in ("{", "[", '"', "'", "", "<") and not text.startswith("<function=", inside):
-            found.family, read = "hermes", hermes_block
-        elif first == "<":
-            found.family, read = "qwen3_coder", qwen3_coder_block
-        else:
-            found.family, read = "glm", glm_block
-        at = read_block(text, start, inside, TOOL_CALL, read, schemas, found)
+    read_blocks(text, at, TOOL_CALL, _tool_call_block, schemas, found)
+
+
+def _tool_call_block(text: str, at: int, start: int, schemas: Schemas, found: Found) -> int:
+    at = skip_space(text, at)
+    first = text[at : at + 1]
+    if first in ("{", "[", '"', "'", "", "<") and not text.startswith("<function=", at):
+        found.family, read = "hermes", hermes_block
+    elif first == "<":
+        found.family, read = "qwen3_coder", qwen3_coder_block
+    else:
+        found.family, read = "glm", glm_block
+    return read(text, at, start, schemas, found)
 
 
 def hermes_block(text: str, at: int, start: int, schemas: Schemas, found: Found) -> int:

@@ -13,7 +13,7 @@ LLAMA_4 = Marks("<|python_start|>", "<|python_end|>")
 
 _CALL_NAME = re.compile(r"[^\W\d][\w.\-]*+", re.ASCII)
 _KEYWORD = re.compile(r"[^\W\d]\w*+")
-_GEMMA_NAME = re.compile(r"call:([^\s{]++)\s*+(?=\{)")
+_GEMMA_NAME = re.compile(r"call:([^\s{<]{1,256}+)\s*+(?=\{)")
 _GEMMA_KEY = re.compile(r"[^\s:,{}\[\]<]++")
 
 
