@@ -6,8 +6,8 @@ session does, whichever of the `known` environments it is played in. A tool call
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, suppress
 from typing import Annotated, Any
 from weakref import WeakValueDictionary
 
@@ -68,25 +68,22 @@ class Players:
         with suppress(EpisodeNotFound):
             await self._sessions.delete((await self.find(session))[0], session)
 
-    async def call(self, session: str, call: ors.CallRequest) -> AsyncIterator[bytes]:
-        """The events of one call. One call after another, so that the number that names it is its own."""
-        async with self._turns.setdefault(session, asyncio.Lock()):
-            environment, record = await self.find(session)
-            step = record.step_count if call.task_id is None else call.task_id
-            yield ors.event("task_id", str(step))
-            doing = asyncio.create_task(self._result(environment, session, call, step))
-            try:
-                while not (await asyncio.wait({doing}, timeout=_KEEP_ALIVE_S))[0]:
-                    yield b": at it\n\n"
-                for part in ors.result_events(doing.result()):
+    async def call(self, session: str, call: ors.CallRequest) -> AsyncGenerator[bytes]:
+        """The events of one call. One call after another, so that the number that names it is its own. Of a client that
+        has gone, the step has not happened, and its number is free to be asked for again."""
+        try:
+            async with self._turns.setdefault(session, asyncio.Lock()):
+                environment, _ = await self.find(session)
+                step = call.task_id
+                if step is None:
+                    # What another of the session's clients does just now comes before.
+                    step = (await self._sessions.settled(environment, session)).step_count
+                yield ors.event("task_id", str(step))
+                for part in ors.result_events(await self._result(environment, session, call, step)):
                     yield part
-            except ServiceError as error:
-                self._service.metrics.errors[error.code] += 1
-                yield ors.event("error", f"{error.code}: {error.message}".replace("\n", " "))
-            finally:
-                # Of a client that has gone: the step has not happened, and its number is free to be asked for again.
-                doing.cancel()
-                await asyncio.wait({doing})
+        except ServiceError as error:
+            self._service.metrics.errors[error.code] += 1
+            yield ors.event("error", f"{error.code}: {error.message}".replace("\n", " "))
 
     async def _result(self, environment: AnyEnvironment, session: str, call: ors.CallRequest, step: int) -> bytes:
         try:
@@ -158,4 +155,21 @@ def add_ors_routes(
         """Call a tool; the answer is a stream of events."""
         asked = read_json(_CALL, await read_body(request))
         await players.find(session)
-        return EventStream(players.call(session, asked), headers=_UNBUFFERED)
+        return EventStream(_kept_alive(players.call(session, asked)), headers=_UNBUFFERED)
+
+
+async def _kept_alive(events: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:
+    """The events, and comments while they take long. Where nobody reads on, they end."""
+    async with aclosing(events):
+        while True:
+            doing = asyncio.ensure_future(anext(events, None))
+            try:
+                while not (await asyncio.wait({doing}, timeout=_KEEP_ALIVE_S))[0]:
+                    yield b": at it\n\n"
+            finally:
+                doing.cancel()
+                await asyncio.wait({doing})
+            event = doing.result()
+            if event is None:
+                return
+            yield event
