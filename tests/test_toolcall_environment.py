@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from random import Random
@@ -14,7 +15,7 @@ from rolloutgym.cli.policies import toolcall as policies
 from rolloutgym.models import FunctionCall, Message, StopReason, ToolCall, ToolCallAction, ToolCallInfo, ToolSpec
 from rolloutgym.server.environments.base import Outcome
 from rolloutgym.server.environments.tasks import TaskSet
-from rolloutgym.server.environments.toolcall import prompts
+from rolloutgym.server.environments.toolcall import matched, prompts
 from rolloutgym.server.environments.toolcall.environment import (
     ToolCallEnvironment,
     from_settings,
@@ -296,6 +297,21 @@ def test_a_long_reply_is_read_like_a_short_one() -> None:
     longer = ToolCallAction(text=f"<think>{'hm ' * 100_000}</think>{action.text}")
     assert contents(Played(DIALOGUE).step(longer)) == contents(Played(DIALOGUE).step(action))
     assert Played(DIALOGUE).step(ToolCallAction(text="x" * 2**21)).observation.info.invalid_action
+
+
+def test_a_long_reply_is_taken_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+    score_turn = matched.score_turn
+
+    def watched(*args: Any) -> Any:
+        threads.append(threading.current_thread())
+        return score_turn(*args)
+
+    monkeypatch.setattr(matched, "score_turn", watched)
+    long: tuple[str, dict[str, Any]] = ("weather", {"city": "x" * 100_000})
+    for action in (hermes(PARIS), structured(PARIS), hermes(long), structured(long)):
+        Played(DIALOGUE).step(action)
+    assert [thread is threading.main_thread() for thread in threads] == [True, True, False, False]
 
 
 def test_nothing_of_the_answer_is_shown_before_it_is_due() -> None:

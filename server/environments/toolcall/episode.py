@@ -35,7 +35,7 @@ from rolloutgym.server.environments.toolcall.rewards import Ending, TurnResult, 
 from rolloutgym.server.errors import InvalidRequest
 
 _LONG = 50_000
-"""Characters; a longer reply is read off the event loop."""
+"""Characters, and object members; a longer reply is taken off the event loop."""
 
 
 class ToolCallEpisode(Episode[ToolCallAction]):
@@ -64,9 +64,13 @@ class ToolCallEpisode(Episode[ToolCallAction]):
         )
 
     async def step(self, action: ToolCallAction) -> Outcome:
-        if action.text is not None and len(action.text) > _LONG:
-            reply = await asyncio.to_thread(parse, action.text, self.schemas, self.parsing)
-        elif action.text is not None:
+        """A long reply is read and judged off the event loop: each of its calls is held against each expected one."""
+        if _length(action) > _LONG:
+            return await asyncio.to_thread(self._play, action)
+        return self._play(action)
+
+    def _play(self, action: ToolCallAction) -> Outcome:
+        if action.text is not None:
             reply = parse(action.text, self.schemas, self.parsing)
         else:
             reply = parse_structured(action.tool_calls or (), action.content or "", self.parsing)
@@ -140,6 +144,10 @@ class ToolCallEpisode(Episode[ToolCallAction]):
         if options.one_at_a_time:
             system.append(prompts.ONE_AT_A_TIME)
         return (Message(role="system", content="\n\n".join(system)), *history)
+
+
+def _length(action: ToolCallAction) -> int:
+    return len(action.text or "") + sum(len(call.function.arguments) for call in action.tool_calls or ())
 
 
 def _calls(reply: Reply | None) -> tuple[ParsedCall, ...]:
