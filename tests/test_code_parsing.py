@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rolloutgym.server.environments.code.fences import fences, without_fences
 from rolloutgym.server.environments.code.parsing import FinalAnswer, Reply, RunCode, parse_reply
 
 FENCED = "Try:\n```python\nprint(1)\n```\n"
@@ -71,3 +72,45 @@ def test_every_text_is_one_or_the_other(text: str, program: bool, fenced: bool) 
 @pytest.mark.parametrize("piece", ["<code>", "<answer>", "```\n", "\\boxed{", "</code>", "<answer></"])
 def test_a_million_characters_are_read_at_once(piece: str) -> None:
     parse_reply(piece * (1_000_000 // len(piece)), program=True, fenced=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`" * 300_000,
+        "~" * 300_000,
+        "```" + "a" * 300_000,
+        "```" + " " * 300_000,
+        "<answer>" + "`" * 300_000 + "</answer>",
+        "<code>" + "`" * 300_000,
+        "```\n" * 50_000,
+        r"\boxed" + " " * 300_000,
+        r"\boxed{" * 50_000,
+        "<answer>" * 40_000,
+        ("   \t" * 10 + "\n") * 10_000,
+    ],
+    ids=lambda text: str(text)[:12],
+)
+@pytest.mark.parametrize(("program", "fenced"), [(False, False), (False, True), (True, False)])
+def test_reading_takes_time_in_proportion_to_the_text(text: str, program: bool, fenced: bool) -> None:
+    """Quadratic time would be minutes: pytest's own limit would end it."""
+    parse_reply(text, program=program, fenced=fenced)
+
+
+@pytest.mark.parametrize(
+    ("text", "blocks", "rest"),
+    [
+        ("a\n```python\nb\n```\nc", [("python", "b\n")], "a\n\n\nc"),
+        ("```\nb", [("", "b")], "\n"),
+        ("  ~~~ py x\nb\n~~~  \nc", [("py", "b\n")], "\n\nc"),
+        ("````\n```\nb\n````\n", [("", "```\nb\n")], "\n\n"),
+        ("```\r\nb\r\n```\r\nc", [("", "b\r\n")], "\n\nc"),
+        ("```\na\n```\n```c\nd\n```", [("", "a\n"), ("c", "d\n")], "\n\n\n"),
+        ("``\na\n``", [], "``\na\n``"),
+        ("a ```\nb\n```", [], "a ```\nb\n```"),
+        ("```", [], "```"),
+    ],
+)
+def test_fenced_blocks(text: str, blocks: list[tuple[str, str]], rest: str) -> None:
+    assert [(fence.language, fence.body) for fence in fences(text)] == blocks
+    assert without_fences(text) == rest

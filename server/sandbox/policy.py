@@ -23,6 +23,7 @@ Status = Literal[
     "memory_limit",
     "output_limit",
     "disk_limit",
+    "thread_limit",
     "crashed",
     "exited",
 ]
@@ -67,7 +68,8 @@ class Limits:
     """Files and directories in the scratch, sampled."""
     descriptors: int = 64
     threads: int = 32
-    """Only counted by the kernel where the child has a uid of its own; elsewhere `memory` bounds the threads."""
+    """Counted by the kernel where the child has a uid of its own (one more cannot be started), else sampled (a child
+    that has more is killed)."""
     stack: int = 64 << 20
 
     def __post_init__(self) -> None:

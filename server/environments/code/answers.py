@@ -12,13 +12,14 @@ from enum import Enum
 from fractions import Fraction
 from typing import NamedTuple
 
+from rolloutgym.server.environments.code.fences import without_fences
+
 MAX_ANSWER_CHARS = 2_000
 """A longer answer is wrong without a look: no true one is near it, and comparison may not be made slow."""
 
 _MAX_BOXES = 100
 """How many boxes from the end are looked at for a balanced one; bounds the work that a hostile reply can cause."""
 
-_FENCED_BLOCK = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n]*\n.*?(?:^[ \t]*\1[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
 _BOXED = re.compile(r"\\f?boxed\s*(?=\{)|\\boxed\s+([^\s{$\\]+)")
 
 
@@ -30,7 +31,7 @@ class Verdict(Enum):
 
 def extract_boxed(text: str) -> str | None:
     r"""The content of the last balanced `\boxed{…}` outside fenced code, or None. `\boxed 7` counts as `\boxed{7}`."""
-    prose = _FENCED_BLOCK.sub("\n", text)
+    prose = without_fences(text)
     for match in reversed(deque(_BOXED.finditer(prose), maxlen=_MAX_BOXES)):
         if match.group(1) is not None:
             return match.group(1).rstrip(".,;")

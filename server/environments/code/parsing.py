@@ -8,13 +8,10 @@ import textwrap
 from typing import NamedTuple
 
 from rolloutgym.server.environments.code.answers import extract_boxed
+from rolloutgym.server.environments.code.fences import fences
 
 _CODE_OPEN = re.compile(r"<code>", re.IGNORECASE)
 _CODE_CLOSE = re.compile(r"</code>", re.IGNORECASE)
-_FENCE = re.compile(
-    r"^[ \t]*(`{3,}|~{3,})[ \t]*(?P<language>[\w+-]*)[^\n]*\n(?P<body>.*?)(?:^[ \t]*\1[ \t]*$|\Z)",
-    re.DOTALL | re.MULTILINE,
-)
 _ANSWER_BLOCK = re.compile(r"<answer>(?P<body>(?:(?!<answer>).)*?)</answer>", re.IGNORECASE | re.DOTALL)
 _PYTHON = ("", "python", "python3", "py")
 
@@ -77,16 +74,17 @@ def _last_answer_block(text: str) -> str | None:
 
 def _last_fenced_block(text: str) -> str | None:
     body: str | None = None
-    for match in _FENCE.finditer(text):
-        if match["language"].lower() in _PYTHON:
-            body = match["body"]
+    for fence in fences(text):
+        if fence.language.lower() in _PYTHON:
+            body = fence.body
     return body
 
 
 def _without_fence(code: str) -> str:
     """The code itself: without a fence around it, an indentation of the whole, or a blank between tag and code."""
-    match = _FENCE.fullmatch(code.strip())
-    if match:
-        return match["body"]
+    stripped = code.strip()
+    fence = next(fences(stripped), None)
+    if fence is not None and (fence.start, fence.end) == (0, len(stripped)):
+        return fence.body
     code = textwrap.dedent(code.strip("\r\n"))
     return code.lstrip() if code[:1].isspace() else code

@@ -54,7 +54,7 @@ def system_prompt(*, program: bool, turns: int, stateful: bool) -> str:
     return f"{_PROGRAM if program else _ANSWER}\n\n{interpreter}"
 
 
-_TAG = re.compile(r"<(?=\s*/?\s*(?:interpreter|code|answer)\b)", re.IGNORECASE)
+_TAG = re.compile(r"<(?=\s*+/?\s*+(?:interpreter|code|answer)\b)", re.IGNORECASE)
 
 _STOPPED: dict[str, str] = {
     "interrupted": "the code interrupted itself",
@@ -63,6 +63,7 @@ _STOPPED: dict[str, str] = {
     "memory_limit": "stopped at the memory limit",
     "output_limit": "stopped for too much output",
     "disk_limit": "stopped at the file-space limit",
+    "thread_limit": "stopped for too many threads",
     "crashed": "the interpreter crashed",
     "exited": "the code ended the interpreter",
 }
