@@ -1,10 +1,14 @@
 """Answers that only algebra can compare, in processes that may hang or die."""
 
+from collections.abc import AsyncIterator
+from pathlib import Path
+
 import pytest
 
 from rolloutgym.server.environments.code.checker import AnswerChecker
 from rolloutgym.server.environments.code.expressions import parse_expression
 from rolloutgym.server.environments.code.workers import QuestionFailed, WorkerPool
+from rolloutgym.server.errors import WorkerLost
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +46,7 @@ async def test_algebra_decides_what_normal_form_cannot() -> None:
 
 
 async def test_a_hanging_comparison_is_wrong_counted_and_leaves_the_checker_intact() -> None:
-    checker = AnswerChecker(deadline_s=4.0)
+    checker = AnswerChecker(cpu_s=1.0)
     try:
         assert not await checker.equal("x", "9**9**9**9*x")
         assert checker.counts()["failed"] == 1
@@ -51,9 +55,76 @@ async def test_a_hanging_comparison_is_wrong_counted_and_leaves_the_checker_inta
         await checker.stop()
 
 
-async def test_a_process_that_dies_fails_its_question_only() -> None:
-    pool = WorkerPool("this", processes=1, deadline_s=20.0)  # prints a poem and ends
-    with pytest.raises((QuestionFailed, ValueError)):
+_WORKER = """
+import os
+from rolloutgym.server.environments.code.worker import serve
+
+answered, hoard = 0, []
+
+def answer(question):
+    global answered
+    answered += 1
+    match question["do"]:
+        case "die when used" if answered > 1:
+            os._exit(1)
+        case "die":
+            os._exit(1)
+        case "run out of memory when used" if answered > 1:
+            raise MemoryError
+        case "run out of memory":
+            raise MemoryError
+        case "fail":
+            raise KeyError("x")
+        case "grow":
+            hoard.append(bytearray(b"x") * (800 << 20))
+        case "print":
+            print("noise")
+            os.write(1, b"noise")
+        case "spin":
+            while True:
+                pass
+    return {"answered": answered, "pid": os.getpid()}
+
+serve(answer)
+"""
+
+
+@pytest.fixture
+async def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[WorkerPool]:
+    (tmp_path / "trial_worker.py").write_text(_WORKER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    pool = WorkerPool("trial_worker", processes=1, cpu_s=1.0)
+    yield pool
+    await pool.stop()
+
+
+async def test_a_process_is_kept_and_what_a_library_prints_is_no_answer(pool: WorkerPool) -> None:
+    assert [(await pool.ask({"do": "print"}))["answered"] for _ in range(3)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("deed", ["die", "run out of memory", "fail", "spin"])
+async def test_a_question_that_is_too_much_fails_alone(pool: WorkerPool, deed: str) -> None:
+    for _ in range(2):
+        with pytest.raises(QuestionFailed):
+            await pool.ask({"do": deed})
+        assert "pid" in await pool.ask({"do": "nothing"})
+
+
+@pytest.mark.parametrize("deed", ["die when used", "run out of memory when used"])
+async def test_what_earlier_questions_left_behind_fails_no_later_one(pool: WorkerPool, deed: str) -> None:
+    before = await pool.ask({"do": "nothing"})
+    after = await pool.ask({"do": deed})
+    assert (after["answered"], after["pid"] != before["pid"]) == (1, True)
+
+
+async def test_a_process_that_has_grown_is_not_asked_again(pool: WorkerPool) -> None:
+    assert (await pool.ask({"do": "grow"}))["answered"] == 1
+    assert (await pool.ask({"do": "nothing"}))["answered"] == 1
+
+
+async def test_a_process_that_cannot_be_started_is_a_fault_of_ours() -> None:
+    pool = WorkerPool("no_such_module", processes=1, cpu_s=1.0)
+    with pytest.raises(WorkerLost):
         await pool.ask({"gold": "1", "answer": "1"})
     await pool.stop()
 

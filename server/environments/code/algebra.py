@@ -1,11 +1,9 @@
-"""The computer-algebra process: one line of JSON in (`{"gold", "answer"}`), one out (`{"equal"}`).
+"""The computer-algebra process: `{"gold", "answer"}` in, `{"equal"}` out.
 
-It is run as a program of its own, because the libraries can hang, run out of memory or crash on what a model writes;
-the service kills it at a deadline. It limits its own memory and processor time before it reads anything.
+It is run as a program of its own (see `worker`), because the libraries can hang, run out of memory or crash on what a
+model writes.
 """
 
-import json
-import resource
 import sys
 import warnings
 from typing import Any
@@ -14,8 +12,7 @@ import sympy
 from math_verify import LatexExtractionConfig, parse, verify
 
 from rolloutgym.server.environments.code.expressions import parse_expression
-
-MEMORY_BYTES = 2 * 2**30
+from rolloutgym.server.environments.code.worker import serve
 
 
 def equal(gold: str, answer: str) -> bool:
@@ -52,20 +49,11 @@ def _parse_latex(text: str) -> list[Any]:
     return parsed
 
 
-def main() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    warnings.simplefilter("ignore")
-    sys.set_int_max_str_digits(10_000)
-    for line in sys.stdin:
-        question = json.loads(line)
-        try:
-            verdict: dict[str, bool | str] = {"equal": equal(question["gold"], question["answer"])}
-        except Exception as error:  # noqa: BLE001 - the one place that records: the libraries raise anything
-            verdict = {"equal": False, "failed": type(error).__name__}
-        sys.stdout.write(json.dumps(verdict) + "\n")
-        sys.stdout.flush()
+def _answer(question: dict[str, Any]) -> dict[str, Any]:
+    return {"equal": equal(question["gold"], question["answer"])}
 
 
 if __name__ == "__main__":
-    main()
+    warnings.simplefilter("ignore")
+    sys.set_int_max_str_digits(10_000)
+    serve(_answer)

@@ -24,10 +24,11 @@ class CheckerCounts:
 class AnswerChecker:
     """Compares answers; owns its helper processes until `stop`."""
 
-    def __init__(self, *, processes: int = 2, deadline_s: float = 10.0) -> None:
+    def __init__(self, *, processes: int = 2, cpu_s: float = 5.0, scorer_cpu_s: float = 20.0) -> None:
+        """Processor time for one comparison, and for one score (a scorer makes its task again)."""
         self._counts = CheckerCounts()
-        self._algebra = WorkerPool(f"{_PACKAGE}.algebra", processes=processes, deadline_s=deadline_s)
-        self._scorers = WorkerPool(f"{_PACKAGE}.reasoning", processes=processes, deadline_s=deadline_s)
+        self._algebra = WorkerPool(f"{_PACKAGE}.algebra", processes=processes, cpu_s=cpu_s)
+        self._scorers = WorkerPool(f"{_PACKAGE}.reasoning", processes=processes, cpu_s=scorer_cpu_s)
 
     async def equal(self, gold: str, answer: str) -> bool:
         verdict = compare(gold, answer)
@@ -40,7 +41,6 @@ class AnswerChecker:
         except QuestionFailed:
             self._counts.failed += 1
             return False
-        self._counts.failed += "failed" in reply
         return reply["equal"] is True
 
     async def score(self, scorer: ScoredBy, answer: str) -> float:

@@ -4,20 +4,18 @@
 scorers parse what a model writes.
 """
 
-import json
-import resource
-import sys
+import math
 from collections.abc import Iterator
 from importlib import import_module
+from typing import Any
 
 from rolloutgym.server.environments.code.tasks import CodeTask, ScoredBy, Split
+from rolloutgym.server.environments.code.worker import serve
 from rolloutgym.server.environments.tasks import TaskSet
 
 PREFIX = "reasoning-gym:"
 _SPLIT_SIZES: tuple[tuple[Split, int, int], ...] = (("train", 400, 1), ("validation", 50, 2), ("test", 50, 3))
 """Split, tasks of each data set, the package's seed."""
-
-MEMORY_BYTES = 2 * 2**30
 
 
 def load_reasoning_tasks(names: list[str]) -> TaskSet[CodeTask]:
@@ -41,20 +39,16 @@ def _tasks_of(name: str) -> Iterator[CodeTask]:
 
 
 def score(scorer: ScoredBy, answer: str) -> float:
-    """The score in [0, 1] by the data set's own scorer."""
+    """The score in [0, 1] by the data set's own scorer; 0 where that is no number."""
     dataset = import_module("reasoning_gym").create_dataset(scorer.dataset, size=scorer.size, seed=scorer.seed)
-    return min(max(float(dataset.score_answer(answer=answer, entry=dataset[scorer.index])), 0.0), 1.0)
+    value = float(dataset.score_answer(answer=answer, entry=dataset[scorer.index]))
+    return 0.0 if math.isnan(value) else min(max(value, 0.0), 1.0)
 
 
-def main() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for line in sys.stdin:
-        question = json.loads(line)
-        value = score(ScoredBy(**question["scorer"]), question["answer"])
-        sys.stdout.write(json.dumps({"score": value}) + "\n")
-        sys.stdout.flush()
+def _answer(question: dict[str, Any]) -> dict[str, Any]:
+    return {"score": score(ScoredBy(**question["scorer"]), question["answer"])}
 
 
 if __name__ == "__main__":
-    main()
+    import_module("reasoning_gym")  # its time belongs to no question
+    serve(_answer)

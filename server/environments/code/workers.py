@@ -1,64 +1,88 @@
-"""Killable helper processes: one question of JSON in, one answer out, under a deadline.
+"""Killable helper processes: one question of JSON in, one answer out, under a limit of processor time.
 
-For libraries that can hang, crash or fill the memory on what a model writes. A process that fails on a question is
-killed and replaced. Only a process that cannot be started is a fault of ours (`WorkerLost`).
+For libraries that can hang, crash or fill the memory on what a model writes. What a question does is told from a fault
+of ours: only a process that was fresh, or that used up its processor time, has failed on its question; one that had
+answered others before may have died of them, so another one is asked. A process that cannot be started or is starved is
+a fault of ours (`WorkerLost`).
 """
 
 import asyncio
 import json
 import os
+import signal
 import sys
 from typing import Any
 
 from rolloutgym.server.errors import WorkerLost
 
 _ENVIRONMENT_KEPT = ("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "PYTHONPATH", "PYTHONHASHSEED")
+_STARVED_S = 120.0
+"""Wall clock for what takes seconds of processor time."""
+
+_Process = asyncio.subprocess.Process
 
 
 class QuestionFailed(Exception):
-    """The process hung or died on this question."""
+    """The process hung, died or gave up on this question."""
+
+
+class _Died(Exception):
+    """The process gave no answer, and what it did before may be the reason."""
 
 
 class WorkerPool:
-    """Up to `processes` of `python -m module`, started when needed and kept."""
+    """Up to `processes` of `python -m module`, started when needed and kept. The module calls `worker.serve`."""
 
-    def __init__(self, module: str, *, processes: int, deadline_s: float) -> None:
+    def __init__(self, module: str, *, processes: int, cpu_s: float) -> None:
         self._module = module
-        self._deadline_s = deadline_s
+        self._cpu_s = cpu_s
         self._free = asyncio.Semaphore(processes)
-        self._idle: list[asyncio.subprocess.Process] = []
+        self._idle: list[_Process] = []
 
     async def ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        """The process's answer. `QuestionFailed` where it did not give one in time."""
+        """The process's answer. `QuestionFailed` where the question is more than it can do."""
         async with self._free:
-            process = await self._take()
+            if self._idle:
+                try:
+                    return await self._answer_of(self._idle.pop(), question)
+                except _Died:
+                    pass
             try:
-                async with asyncio.timeout(self._deadline_s):
-                    answer = await _exchange(process, question)
-            except TimeoutError as error:
-                await _kill(process)
-                raise QuestionFailed("deadline") from error
-            except BaseException:
-                await _kill(process)
-                raise
-            self._idle.append(process)
-            return answer
+                return await self._answer_of(await self._start(), question)
+            except _Died as error:
+                raise QuestionFailed(str(error)) from error
 
     async def stop(self) -> None:
         while self._idle:
             await _kill(self._idle.pop())
 
-    async def _take(self) -> asyncio.subprocess.Process:
-        while self._idle:
-            process = self._idle.pop()
-            if process.returncode is None:
-                return process
-            await _kill(process)
+    async def _answer_of(self, process: _Process, question: dict[str, Any]) -> dict[str, Any]:
         try:
-            return await asyncio.create_subprocess_exec(
+            answer = await _exchange(process, question)
+        except BaseException as error:
+            await _kill(process)
+            if isinstance(error, _Died) and process.returncode == -signal.SIGPROF:
+                raise QuestionFailed("processor time") from error
+            raise
+        if answer.pop("reusable"):
+            self._idle.append(process)
+        else:
+            await _kill(process)
+        match answer.get("failed"):
+            case None:
+                return answer
+            case "MemoryError":
+                raise _Died("memory")
+            case failure:
+                raise QuestionFailed(failure)
+
+    async def _start(self) -> _Process:
+        try:
+            process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
                 self._module,
+                str(self._cpu_s),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
@@ -66,24 +90,42 @@ class WorkerPool:
             )
         except OSError as error:
             raise WorkerLost("a helper process could not be started") from error
+        try:
+            await _receive(process)
+        except _Died as error:
+            await _kill(process)
+            raise WorkerLost("a helper process ended at its start") from error
+        except BaseException:
+            await _kill(process)
+            raise
+        return process
 
 
-async def _exchange(process: asyncio.subprocess.Process, question: dict[str, Any]) -> dict[str, Any]:
+async def _exchange(process: _Process, question: dict[str, Any]) -> dict[str, Any]:
     assert process.stdin is not None
-    assert process.stdout is not None
     try:
         process.stdin.write(json.dumps(question).encode() + b"\n")
         await process.stdin.drain()
     except (BrokenPipeError, ConnectionResetError) as error:
-        raise QuestionFailed("died") from error
-    line = await process.stdout.readline()
+        raise _Died("died") from error
+    return await _receive(process)
+
+
+async def _receive(process: _Process) -> dict[str, Any]:
+    """The next line that the process writes. `WorkerLost` where none comes although it has processor time left."""
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(_STARVED_S):
+            line = await process.stdout.readline()
+    except TimeoutError as error:
+        raise WorkerLost("a helper process was starved") from error
     if not line.endswith(b"\n"):
-        raise QuestionFailed("died")
+        raise _Died("died")
     answer: dict[str, Any] = json.loads(line)
     return answer
 
 
-async def _kill(process: asyncio.subprocess.Process) -> None:
+async def _kill(process: _Process) -> None:
     if process.returncode is None:
         process.kill()
     await process.wait()
