@@ -127,6 +127,9 @@ def test_equality_is_symmetric_and_agrees_with_its_relatives(a: Any, b: Any) -> 
         ({"kind": "any_of", "values": [2, "two"]}, 1, [1, 2.0, "two"], [3, "Two", True]),
         ({"kind": "regex", "pattern": r"\d{4}-\d\d"}, "", ["2026-01"], ["2026-01-01", " 2026-01", 2026]),
         ({"kind": "number", "tolerance": 0.5}, 10, [10, 9.5, 10.5], [9.4, "10", True, None]),
+        ({"kind": "number", "tolerance": 0.1}, 0.3, [0.4, 0.2, 0.39999], [0.4001, 0.1999]),
+        ({"kind": "number"}, 0.3, [0.1 + 0.2, 0.3], [0.3000001]),
+        ({"kind": "number"}, 10**17, [10**17], [10**17 + 1]),
         ({"kind": "similarity", "threshold": 0.8}, "the red car", ["the red car", "the red cat"], ["blue", "", 5]),
         ({"kind": "ignore"}, 1, [1, None, {}], []),
         ({"kind": "unordered"}, ["a", "b", "b"], [["b", "a", "b"]], [["a", "b"], ["a", "a", "b"], "abb"]),
@@ -246,7 +249,8 @@ def test_statuses_say_what_is_wrong_and_not_what_is_right() -> None:
 )
 def test_extra_arguments(options: dict[str, Any], allowed: list[str]) -> None:
     for extra in ("c", "x"):
-        assert compared({"a": 1, extra: 0}, expect(a=1), **options).matched == (extra in allowed)
+        similarity, matched, _ = compared({"a": 1, extra: 0}, expect(a=1), **options)
+        assert matched == (similarity == 1.0) == (extra in allowed)
 
 
 def test_defaults_may_count_as_left_out() -> None:
@@ -256,6 +260,14 @@ def test_defaults_may_count_as_left_out() -> None:
     assert not compared({"a": 1}, expect(a=1, b=6), defaults_equal=True).matched
     assert not compared({"a": 1, "b": 6}, expect(a=1, b=5), defaults_equal=True).matched
     assert not compared({"a": 1, "b": True}, expect(a=1, b=5), defaults_equal=True).matched
+
+
+def test_an_expected_default_keeps_its_rule_and_its_alternatives() -> None:
+    close = ArgumentRule(kind="number", tolerance=1)
+    for expected in (expect(b=5, rules={"b": close}), expect(b=5, possible={"b": [5, 6]})):
+        for call in ({}, {"b": 5}, {"b": 6}):
+            assert compared(call, expected, defaults_equal=True)[:2] == (1.0, True)
+        assert compared({"b": 7}, expected, defaults_equal=True).arguments == {"b": "different"}
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,13 @@ def test_options_of_matching_reach_the_turns() -> None:
     assert score_turn(said, expected, schema, Scoring(defaults_equal=True)).perfect
 
 
+def test_an_extra_argument_that_is_allowed_costs_nothing() -> None:
+    for preset in ("exact", "subset", "seed", "f1", "toolrl"):
+        best = 4.0 if preset == "toolrl" else 1.0
+        assert score(reply(A_MORE, B), AB, preset, extra_arguments="allow") == best
+        assert score(reply(A_MORE, B), AB, preset, extra_arguments="forbid") < best
+
+
 def test_toolrl_normalized_and_with_ignored_arguments() -> None:
     assert score(reply(A, B), AB, "toolrl", toolrl_normalized=True) == 1
     assert score(reply(problems=(BROKEN,)), AB, "toolrl", toolrl_normalized=True) == 0

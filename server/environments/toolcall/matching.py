@@ -4,6 +4,7 @@ Equality is JSON's, by type: a bool is no number, `1` is `1.0`, `"1"` is not `1`
 are assigned to the expected ones so that the whole fits best; one call answers for at most one expected call.
 """
 
+import math
 import re
 import unicodedata
 from collections import Counter
@@ -30,11 +31,11 @@ MAX_RULE_CHARS = 10_000
 class MatchOptions:
     strings: Strings = "exact"
     extra_arguments: ExtraArguments = "forbid"
-    """Arguments beyond the expected: any, those that the tool declares, or none."""
+    """Arguments beyond the expected that cost nothing: any, those that the tool declares, or none."""
     subset: bool = False
     """An expected object matches one that holds more."""
     defaults_equal: bool = False
-    """An argument at its schema's default counts as left out, on both sides."""
+    """An argument at its schema's default may be given or left out, on either side."""
 
 
 class ArgumentStatus(StrEnum):
@@ -54,6 +55,7 @@ class Comparison(NamedTuple):
     matched: bool
     """Under the options' policies."""
     arguments: dict[str, ArgumentStatus]
+    """Of the arguments that count."""
 
 
 class Pair(NamedTuple):
@@ -152,8 +154,11 @@ def _within(given: JsonValue, expected: JsonValue, tolerance: float) -> bool:
         return False
     if not isinstance(given, int | float) or not isinstance(expected, int | float):
         return False
+    whole = isinstance(given, int) and isinstance(expected, int)
     try:
-        return abs(given - expected) <= tolerance
+        # 0.4 lies 0.1 from 0.3, whatever the last bits of the doubles say; whole numbers are exact.
+        noise = 0.0 if whole else 4 * math.ulp(max(abs(given), abs(expected)))
+        return abs(given - expected) - tolerance <= noise
     except OverflowError:  # an integer beyond every double is near none
         return False
 
@@ -192,34 +197,30 @@ def compare(call: Call, expected: ExpectedCall, schema: Mapping[str, JsonValue],
     """A call beside an expected one; `schema` is the argument schema of the expected tool.
 
     similarity = 0 if the names differ, else (1 + Jaccard of the keys + number of equal values)/(2 + number of keys
-    expected). An argument whose rule is `ignore` counts on neither side.
+    expected). What counts on neither side: an argument whose rule is `ignore`, one left out that may be, and one beyond
+    the expected where the options allow it.
     """
     if call.name != expected.name:
         return Comparison(0.0, False, {})
-    given, wanted = call.arguments, expected.arguments
-    if options.defaults_equal:
-        given, wanted = _without_defaults(given, schema), _without_defaults(wanted, schema)
     statuses: dict[str, ArgumentStatus] = {}
-    matched = True
-    for key, value in wanted.items():
+    for key, value in expected.arguments.items():
         rule = expected.rules.get(key)
         if rule is not None and rule.kind == "ignore":
             continue
-        if key not in given:
-            if not _may_be_left_out(expected, key):
+        if key not in call.arguments:
+            if not _may_be_left_out(expected, key, value, schema, options):
                 statuses[key] = ArgumentStatus.MISSING
-                matched = False
-        elif _is_right(given[key], value, expected, key, rule, options):
+        elif _is_right(call.arguments[key], value, expected, key, rule, options):
             statuses[key] = ArgumentStatus.EQUAL
         else:
-            statuses[key] = _difference(given[key], value)
-            matched = False
-    for key, argument in given.items():
-        if key in wanted:
-            continue
-        status, allowed = _extra(argument, expected, key, schema, options)
-        statuses[key] = status
-        matched = matched and allowed
+            statuses[key] = _difference(call.arguments[key], value)
+    for key, argument in call.arguments.items():
+        if key not in expected.arguments:
+            if _is_possible(argument, expected, key, options.strings):
+                statuses[key] = ArgumentStatus.EQUAL
+            elif not _may_be_added(key, argument, schema, options):
+                statuses[key] = ArgumentStatus.EXTRA
+    matched = all(status is ArgumentStatus.EQUAL for status in statuses.values())
     return Comparison(_similarity(statuses), matched, statuses)
 
 
@@ -273,21 +274,34 @@ def _is_among(given: JsonValue, value: JsonValue, strings: Strings) -> bool:
     return equal(given, value, strings)
 
 
-def _may_be_left_out(expected: ExpectedCall, key: str) -> bool:
-    return bool(expected.possible) and "" in (expected.possible or {}).get(key, ())
+def _may_be_left_out(
+    expected: ExpectedCall, key: str, value: JsonValue, schema: Mapping[str, JsonValue], options: MatchOptions
+) -> bool:
+    if expected.possible and "" in expected.possible.get(key, ()):
+        return True
+    return options.defaults_equal and _is_default(key, value, schema, options)
 
 
-def _extra(
-    given: JsonValue, expected: ExpectedCall, key: str, schema: Mapping[str, JsonValue], options: MatchOptions
-) -> tuple[ArgumentStatus, bool]:
-    """Of an argument that the expected call does not give: what it counts as, and whether the call may have it."""
-    if _is_possible(given, expected, key, options.strings):
-        return ArgumentStatus.EQUAL, True
+def _may_be_added(key: str, given: JsonValue, schema: Mapping[str, JsonValue], options: MatchOptions) -> bool:
+    """Whether a call may have an argument that the expected call does not give."""
     if options.extra_arguments == "allow":
-        return ArgumentStatus.EXTRA, True
+        return True
+    if options.extra_arguments == "declared" and _declared(key, schema) is not None:
+        return True
+    return options.defaults_equal and _is_default(key, given, schema, options)
+
+
+def _is_default(key: str, value: JsonValue, schema: Mapping[str, JsonValue], options: MatchOptions) -> bool:
+    declared = _declared(key, schema)
+    return (
+        isinstance(declared, Mapping) and "default" in declared and equal(value, declared["default"], options.strings)
+    )
+
+
+def _declared(key: str, schema: Mapping[str, JsonValue]) -> JsonValue:
+    """What the tool's schema says of an argument; null where it does not know it."""
     properties = schema.get("properties")
-    declared = isinstance(properties, Mapping) and key in properties
-    return ArgumentStatus.EXTRA, options.extra_arguments == "declared" and declared
+    return properties.get(key) if isinstance(properties, Mapping) else None
 
 
 def _difference(given: JsonValue, wanted: JsonValue) -> ArgumentStatus:
@@ -296,18 +310,6 @@ def _difference(given: JsonValue, wanted: JsonValue) -> ArgumentStatus:
 
 def _json_type(value: JsonValue) -> type:
     return float if type(value) is int else type(value)
-
-
-def _without_defaults(arguments: Mapping[str, JsonValue], schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    properties = schema.get("properties")
-    if not isinstance(properties, Mapping):
-        return dict(arguments)
-    kept = {}
-    for key, value in arguments.items():
-        declared = properties.get(key)
-        if not (isinstance(declared, Mapping) and "default" in declared and equal(value, declared["default"])):
-            kept[key] = value
-    return kept
 
 
 # ---- all calls of a turn --------------------------------------------------------------------------------------------

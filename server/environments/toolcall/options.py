@@ -46,9 +46,9 @@ class ToolCallOptions(Options):
     strings: Strings = "exact"
     """How text arguments are compared."""
     extra_arguments: ExtraArguments | None = None
-    """Arguments beyond the expected; null is the preset's own rule."""
+    """Arguments beyond the expected that cost nothing; null is the preset's own rule."""
     defaults_equal: bool = False
-    """An argument at its schema's default counts as left out."""
+    """An argument at its schema's default may be given or left out, on either side."""
 
     # -- parsing
     family: Family | Literal["auto"] = "auto"
