@@ -263,6 +263,23 @@ def test_dead_zygote_is_replaced_and_what_ran_is_no_result(namespaces: bool) -> 
     assert (result.status, result.value) == ("ok", "2")
 
 
+def test_what_is_said_between_two_zygotes_holds_up_nothing() -> None:
+    async def steps(sandbox: Sandbox) -> RunResult:
+        session = await sandbox.open_session()
+        await session.step("x = 1")
+        backend = sandbox._backend
+        assert isinstance(backend, ProcessBackend)
+        supervisor = backend.supervisor
+        assert supervisor is not None
+        os.kill(_zygote(sandbox), signal.SIGKILL)
+        while supervisor._control is not None:  # noqa: ASYNC110  # nobody announces it
+            await asyncio.sleep(0)
+        supervisor.signal(1, signal.SIGKILL, False)
+        return await sandbox.run("1 + 1")
+
+    assert _with_sandbox(steps, SandboxConfig()).value == "2"
+
+
 def test_faults_are_retryable() -> None:
     assert SandboxUnavailable("x").retryable
     assert SessionLost("x").body().error.code == "sandbox_unavailable"

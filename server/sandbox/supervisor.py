@@ -142,13 +142,16 @@ class Supervisor:
         self._send({"op": "signal", "id": id_, "signal": number, "acknowledge": acknowledge}, ())
 
     def _send(self, message: dict[str, Any], descriptors: tuple[int, ...]) -> None:
+        if self._control is None:  # between two zygotes: it is about a child that went with the first
+            for fd in descriptors:
+                os.close(fd)
+            return
         self._unsent.append((json.dumps(message).encode(), descriptors))
         if len(self._unsent) == 1:
             self._flush()
 
     def _flush(self) -> None:
-        if self._control is None:
-            return
+        assert self._control is not None
         while self._unsent:
             data, descriptors = self._unsent[0]
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
