@@ -1,4 +1,5 @@
-// One episode over the REST API, played by a person in the model's place.
+// One episode over the REST API, played by a person in the model's place. The page's address names its task and seed, so
+// that it can be played again.
 
 import { byId, card, componentFacts, facts, fail, make, number, success } from "./show.js";
 
@@ -9,33 +10,50 @@ async function call(method, path, body) {
   const headers = {};
   if (byId("key").value) headers.authorization = `Bearer ${byId("key").value}`;
   if (body !== undefined) headers["content-type"] = "application/json";
-  const response = await fetch(new URL(path, base), { method, headers, body: body && JSON.stringify(body) });
+  const response = await fetch(new URL(path, base), { method, headers, body: body && JSON.stringify(body) }).catch(() => {
+    throw new Error("The service cannot be reached. What you wrote is still here; try again.");
+  });
   const answer = await response.json().catch(() => null);
   if (response.ok) return answer;
   const fault = answer?.error;
   throw new Error(fault ? `${fault.code}: ${fault.message}` : `The service answered with HTTP ${response.status}.`);
 }
 
-/** Run `work` with the page's buttons held; its failure is shown. */
-async function busy(work) {
-  const buttons = document.querySelectorAll("#play button");
-  buttons.forEach((button) => { button.disabled = true; });
-  try {
-    fail(null);
-    await work();
-  } catch (error) {
-    fail(error);
-  } finally {
-    buttons.forEach((button) => { button.disabled = false; });
-  }
+let last = Promise.resolve();
+
+/** Run `work` after what has been begun before, with the page's buttons held; its failure is shown. */
+function busy(work) {
+  last = last.then(async () => {
+    const buttons = document.querySelectorAll("#play button");
+    buttons.forEach((button) => { button.disabled = true; });
+    try {
+      fail(null);
+      await work();
+    } catch (error) {
+      fail(error);
+    } finally {
+      buttons.forEach((button) => { button.disabled = false; });
+    }
+  });
+  return last;
 }
 
-export async function connect() {
-  await busy(async () => {
+export function connect() {
+  return busy(async () => {
     const names = await call("GET", "list_environments");
     byId("environment").replaceChildren(...names.map((name) => make("option", {}, name)));
+    const asked = new URLSearchParams(location.hash.split("?")[1] ?? "");
+    select("environment", asked.get("environment"));
     await showSplits();
+    select("split", asked.get("split"));
+    await showCount();
+    byId("task").value = asked.get("task") ?? "";
+    byId("seed").value = asked.get("seed") ?? "";
   });
+}
+
+function select(id, value) {
+  if ([...byId(id).options].some((option) => option.value === value)) byId(id).value = value;
 }
 
 async function showSplits() {
@@ -47,25 +65,33 @@ async function showSplits() {
 async function showCount() {
   const split = byId("split").value;
   const { num_tasks: count } = await call("POST", `${byId("environment").value}/num_tasks`, { split });
-  byId("of").textContent = `of ${count}`;
-  byId("index").max = String(count - 1);
+  byId("task").placeholder = `0 to ${count - 1}, id, or by seed`;
 }
 
 async function begin() {
-  if (episode !== null) await leave();
-  const environment = byId("environment").value;
+  const task = byId("task").value.trim();
   const request = { split: byId("split").value };
-  if (byId("index").value !== "") request.index = Number(byId("index").value);
+  if (/^\d+$/.test(task)) request.index = Number(task);
+  else if (task !== "") request.task_id = task;
   if (byId("seed").value !== "") request.seed = Number(byId("seed").value);
+  await reset(byId("environment").value, request);
+}
+
+async function reset(environment, request) {
+  if (episode !== null) await leave();
   const answer = await call("POST", `${environment}/reset`, request);
-  episode = { environment, id: answer.episode_id, total: 0, components: {}, seed: answer.seed, task: answer.task_id };
+  const { episode_id: id, seed, task_id: task } = answer;
+  episode = { environment, id, seed, task, split: request.split, total: 0, components: {} };
+  history.replaceState(null, "", `#play?${new URLSearchParams({ environment, split: request.split, task, seed })}`);
+  byId("welcome").hidden = true;
   byId("conversation").replaceChildren();
   byId("text").value = "";
-  take(answer, "");
+  take(answer);
   episode.tools = answer.observation.tools ?? [];
   draw();
-  byId("text").focus();
 }
+
+const again = ({ environment, split, task, seed }) => reset(environment, { split, task_id: task, seed });
 
 async function leave() {
   const { environment, id } = episode;
@@ -76,7 +102,7 @@ async function leave() {
 
 async function act() {
   const text = byId("text").value;
-  if (!text.trim()) return;
+  if (!text.trim() || episode.done) return;
   const { environment, id, step } = episode;
   const answer = await call("POST", `${environment}/step`, { episode_id: id, step, action: { text } });
   byId("conversation").append(card({ role: "assistant", content: text }, `reward ${number(answer.reward)}`));
@@ -86,6 +112,7 @@ async function act() {
 }
 
 async function cutOff() {
+  if (episode.done) return;
   const { environment, id, step } = episode;
   take(await call("POST", `${environment}/truncate`, { episode_id: id, step, reason: "max_turns" }));
   draw();
@@ -103,10 +130,39 @@ function take(answer) {
   }
 }
 
+/** What a model would write to call a tool, with its arguments left open. */
+function callOf({ name, parameters }) {
+  const open = Object.fromEntries(Object.keys(parameters?.properties ?? {}).map((argument) => [argument, null]));
+  return `<tool_call>\n${JSON.stringify({ name, arguments: open })}\n</tool_call>\n`;
+}
+
+function toolDetails({ function: tool }) {
+  const insert = make("button", { type: "button" }, "Write a call");
+  insert.addEventListener("click", () => {
+    byId("text").value += callOf(tool);
+    byId("text").focus();
+  });
+  return make(
+    "details",
+    {},
+    make("summary", {}, tool.name),
+    // Elsewhere a model says in words what it does: the prompt has them.
+    episode.environment === "toolcall" ? insert : null,
+    make("pre", { tabIndex: 0 }, `${tool.description}\n${JSON.stringify(tool.parameters, null, 2)}`),
+  );
+}
+
+function endCard(played) {
+  const button = make("button", { type: "button" }, "Play it again");
+  button.addEventListener("click", () => busy(() => again(played)));
+  const { info, total } = played;
+  const said = make("span", {}, `Over: ${info.stop_reason ?? "done"}, `, success(info.success), `, return ${number(total)}.`);
+  return make("li", { className: "message end" }, said, button);
+}
+
 function draw() {
   const { info } = episode;
-  const tools = (episode.tools ?? []).map(({ function: tool }) =>
-    make("details", {}, make("summary", {}, tool.name), make("pre", {}, `${tool.description}\n${JSON.stringify(tool.parameters, null, 2)}`)));
+  const tools = (episode.tools ?? []).map(toolDetails);
   byId("figures").replaceChildren(
     ...[
       facts("Episode", [
@@ -123,6 +179,14 @@ function draw() {
   );
   byId("figures").hidden = false;
   byId("act").hidden = episode.done;
+  if (episode.done) {
+    const end = endCard(episode);
+    byId("conversation").append(end);
+    end.querySelector("button").focus();
+  } else {
+    byId("text").focus();
+  }
+  (episode.done ? byId("conversation").lastElementChild : byId("act")).scrollIntoView({ block: "nearest" });
 }
 
 export function wire() {
@@ -132,6 +196,7 @@ export function wire() {
   on("begin", "submit", begin);
   on("act", "submit", act);
   on("truncate", "click", cutOff);
+  byId("access").addEventListener("submit", (fired) => { fired.preventDefault(); connect(); });
   byId("text").addEventListener("keydown", (pressed) => {
     if (pressed.key === "Enter" && (pressed.ctrlKey || pressed.metaKey)) byId("act").requestSubmit();
   });
