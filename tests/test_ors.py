@@ -3,7 +3,9 @@
 import asyncio
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +147,36 @@ def test_a_slow_call_keeps_its_stream_alive(
         assert [kind for kind, _ in events(text)] == ["task_id", "end"]
 
 
+def test_only_calls_wait_for_a_call(
+    start_service: Callable[..., str], noop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What reads is answered while a step runs, and the stream of a call that waits for its turn is kept alive."""
+    from rolloutgym.server.routes import ors as routes
+
+    monkeypatch.setattr(routes, "_KEEP_ALIVE_S", 0.02)
+    noop.gates["gate"] = asyncio.Event()
+    with httpx2.Client(base_url=start_service({"noop": noop}), timeout=10) as http, ThreadPoolExecutor(1) as pool:
+        session = begin(http)
+        sid = session["x-session-id"]
+        slow = pool.submit(call, http, session, add=1, wait="gate")
+        while not noop.waiting:
+            time.sleep(0.01)
+        assert http.post("/ping", headers=session).json() == {"status": "ok"}
+        for path in ("prompt", "messages", "task_tools", f"state?episode_id={sid}"):
+            assert http.get(f"/noop/{path}", headers=session).status_code == 200, path
+        tools = http.post(f"/noop/mcp?episode_id={sid}", json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+        assert [tool["name"] for tool in tools.json()["result"]["tools"]] == ["add"]
+        body = {"name": "add", "input": {"add": 2}}
+        with http.stream("POST", "/noop/call", json=body, headers=session) as response:
+            text = ""
+            for piece in response.iter_text():
+                text += piece
+                if text == ": at it\n\n" * 3:
+                    noop.loop.call_soon_threadsafe(noop.gates["gate"].set)
+        assert slow.result()[0] == "0"
+        assert events(text)[0] == ("task_id", "1")
+
+
 def test_a_call_whose_client_has_gone_did_not_happen(start_service: Callable[..., str], noop: Any) -> None:
     noop.gates["gate"] = asyncio.Event()
     with httpx2.Client(base_url=start_service({"noop": noop})) as http:
@@ -153,10 +185,7 @@ def test_a_call_whose_client_has_gone_did_not_happen(start_service: Callable[...
         with http.stream("POST", "/noop/call", json=body, headers=session) as response:
             assert next(response.iter_text()).startswith("event: task_id")
         # The step waits no longer, or this would.
-        state = http.get("/noop/state", params={"episode_id": session["x-session-id"]}).json()
-        assert state["step_count"] == 0
-        noop.loop.call_soon_threadsafe(noop.gates["gate"].set)
-        number, result = call(http, session, task_id="0", add=1, wait="gate")
+        number, result = call(http, session, task_id="0", add=1)
         assert (number, result["output"]["reward"], result["output"]["metadata"]["step_count"]) == ("0", 1, 1)
 
 
