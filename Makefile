@@ -62,6 +62,17 @@ $(TRAINERS)/.ready: pyproject.toml | $(BIN)/python
 	$(TRAINERS)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[atropos]' 'verifiers[openenv]==0.4.0' openenv==0.4.1 skyrl-gym==0.4.0
 	touch $@
 
+# verl's own agent loop, for tests. It pins an older torch and transformers, and would bring vLLM's world: what its agent
+# loop imports is installed without that, beside the torch of .venv, which this environment looks into.
+VERL := .venv-verl
+$(VERL)/.ready: $(VENV)/.dev
+	$(BIN)/python -m venv $(VERL)
+	$(BIN)/python -c 'import site; print("import site; site.addsitedir(%r)" % site.getsitepackages()[0])' \
+		>$$(echo $(VERL)/lib/python*/site-packages)/dev.pth
+	$(VERL)/bin/python -m pip install --quiet --disable-pip-version-check ray==2.48.0 hydra-core codetiming cachetools cloudpickle 'pyvers<0.2' orjson importlib_metadata
+	$(VERL)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps verl==0.9.1 tensordict==0.10.0
+	touch $@
+
 # Type checkers cannot see through the editable install's import hook; this link shows them the package.
 .import-root/rolloutgym:
 	mkdir -p .import-root && ln -sfn .. .import-root/rolloutgym
@@ -91,7 +102,7 @@ format: $(VENV)/.dev
 test: check $(VENV)/.system $(VENV)/.bfcl
 	$(BIN)/pytest -q -n 2 --dist loadfile
 
-test-slow: $(VENV)/.dev $(VENV)/.system $(VENV)/.bfcl $(PEERS)/.ready $(TRAINERS)/.ready
+test-slow: $(VENV)/.dev $(VENV)/.system $(VENV)/.bfcl $(PEERS)/.ready $(TRAINERS)/.ready $(VERL)/.ready
 	$(BIN)/pytest -q -m 'slow or peers'
 
 # 500 episodes over four workers that are killed at random, behind nginx, with a real Redis.
@@ -112,4 +123,4 @@ docker-test: $(VENV)/.dev
 	$(BIN)/pytest -q -rs -m docker tests/test_container.py tests/test_sandbox_containers.py tests/test_sandbox_attacks.py
 
 clean:
-	rm -rf .venv $(PEERS) $(TRAINERS) .import-root build *.egg-info
+	rm -rf .venv $(PEERS) $(TRAINERS) $(VERL) .import-root build *.egg-info

@@ -1,6 +1,5 @@
 """The recipes run as they are written, but for addresses and amounts; and the page says which of them do."""
 
-import ast
 import json
 import re
 import shutil
@@ -23,7 +22,7 @@ torch.set_num_threads(1)  # tiny matrices; and test processes share the cores
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
 SECTIONS = dict(section.split("\n", 1) for section in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:])
-TRAINERS, OPENENV = (ROOT / name / "bin" / "python" for name in (".venv-trainers", ".venv-peers"))
+TRAINERS, VERL, OPENENV = (ROOT / f".venv-{name}" / "bin" / "python" for name in ("trainers", "verl", "peers"))
 PEERS = Path(__file__).parent / "peers"
 
 TAGS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<code>", "</code>")
@@ -106,11 +105,6 @@ def test_retool(service_url: str, tmp_path: Path) -> None:
     assert names["trainer"].state.global_step == 2
 
 
-def test_what_is_not_executed_is_python() -> None:
-    for code in blocks("verl"):
-        ast.parse(code)
-
-
 # ---- what needs others' packages -------------------------------------------------------------------------------------
 
 
@@ -156,6 +150,24 @@ def test_skyrl(in_peer: Callable[..., Any]) -> None:
     assert [step["done"] for step in found["steps"]] == [False, True]
     assert "1 row" in found["steps"][0]["observations"][0]["content"]
     assert found["steps"][1]["reward"] == pytest.approx(sum(found["steps"][1]["metadata"].values()))
+
+
+@pytest.mark.slow
+def test_verl(in_peer: Callable[..., Any]) -> None:
+    found = in_peer(VERL, "verl", *blocks("verl"))
+    whole, cut = found["whole"], found["cut"]
+    spoken = [token for token, own in zip(whole["response_ids"], whole["response_mask"], strict=True) if own]
+    assert TOKENIZER.decode(spoken) == "QUERY: SELECT 1<|im_end|>ANSWER: surely not this<|im_end|>"
+    assert "1 row" in TOKENIZER.decode(whole["response_ids"])
+    assert whole["prompt_ids"] == cut["prompt_ids"]  # rollouts of one group have one prompt
+    assert (whole["num_turns"], whole["reward_score"] < 0.5) == (2, True)
+    # The second turn did not fit: it was not sent.
+    assert len(cut["response_ids"]) == found["room"] < len(whole["response_ids"])
+    assert cut["num_turns"] == 2
+    assert (
+        found["asked"][1]
+        == whole["prompt_ids"] + whole["response_ids"][: len(found["asked"][1]) - len(whole["prompt_ids"])]
+    )
 
 
 @pytest.fixture

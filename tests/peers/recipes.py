@@ -68,6 +68,39 @@ def skyrl(names: dict[str, Any]) -> Any:
     return {"prompt": prompt, "steps": steps}
 
 
+def verl(names: dict[str, Any]) -> Any:
+    """Two episodes of one task, as verl's worker makes its loops; the second has too little room for its answer."""
+    from omegaconf import OmegaConf
+    from verl.workers.rollout.replica import TokenOutput
+
+    from rolloutgym.training.tiny import byte_tokenizer
+
+    tokenizer = byte_tokenizer(
+        tags=("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<code>", "</code>")
+    )
+    asked: list[list[int]] = []
+
+    class Server:
+        async def generate(self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Any:
+            asked.append(prompt_ids)
+            ids = [*tokenizer.encode(TEXTS[(len(asked) - 1) % 2]), tokenizer.eos_token_id]
+            return TokenOutput(token_ids=ids[: sampling_params["max_tokens"]])
+
+    def play(room: int) -> dict[str, Any]:
+        config = OmegaConf.create({"actor_rollout_ref": {"rollout": {"response_length": room}}, "data": {}})
+        whole, data = SimpleNamespace(config=config), SimpleNamespace(config=config.data)
+
+        async def run() -> Any:
+            return await names["RolloutGymLoop"](whole, Server(), tokenizer, None, None, data).run({}, index=3)
+
+        output: dict[str, Any] = asyncio.run(run()).model_dump()
+        return output
+
+    first = play(2000)
+    room = len(first["response_ids"]) - 5
+    return {"whole": first, "cut": play(room), "room": room, "asked": asked}
+
+
 def main() -> None:
     work = json.load(sys.stdin)
     out, sys.stdout = sys.stdout, sys.stderr  # what a package prints is not the answer

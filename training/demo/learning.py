@@ -147,7 +147,8 @@ def learn(url: str, game: Game, plan: Plan, folder: Path, report: Report) -> Sto
 
         measure(0)
         _grpo(url, game, plan, folder, model, tokenizer, story, measure)
-        story.transcripts = measure(plan.grpo_steps)[:3]
+        played = measure(plan.grpo_steps)
+        story.transcripts = played[:: max(1, len(played) // 3)][:3]
     return story
 
 
