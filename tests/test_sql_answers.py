@@ -91,6 +91,8 @@ def result_of(rows: Sequence[Row], width: int | None = None, *, truncated: bool 
         (Spelled("2.67"), 2.675, True),  # both neighbours of a half
         (Spelled("2.68"), 2.675, True),
         (Spelled("2.66"), 2.675, False),
+        (Spelled("5e-324"), 5e-324, True),  # as the smallest real is written, which differs from it by a hundredth
+        (Spelled("1e-323"), 5e-324, False),
         (Spelled("1.23e5"), 123456.7, False),
         (Spelled("-3.14"), 3.14159, False),
         (Spelled("65.48270270270272"), 65.48270270270227, True),

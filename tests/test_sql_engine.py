@@ -14,6 +14,7 @@ from rolloutgym.server.environments.sql.answers import AnswerOptions
 from rolloutgym.server.environments.sql.database import Limits
 from rolloutgym.server.environments.sql.engine import Engine, Subject
 from rolloutgym.server.environments.sql.formatting import Caps
+from rolloutgym.server.environments.sql.perturbation import COPIES
 
 MANY = """
 CREATE TABLE t (a INT);
@@ -31,6 +32,9 @@ def subject(tmp_path: Path) -> Subject:
             "INSERT INTO singer VALUES (1, 'Joe', 52, 'NL'), (2, 'Ann', 32, 'US'), (3, 'Kim', 29, 'KR'),"
             " (4, 'Ida', 41, 'FR');"
             "CREATE TABLE other (name TEXT, age INT); INSERT INTO other SELECT name, age FROM singer;"
+            "CREATE TABLE lives (name TEXT, city TEXT, years INT);"
+            "INSERT INTO lives VALUES ('Ada', 'Rome', 1), ('Ben', 'Rome', 2), ('Cat', 'Rome', 3), ('Dan', 'Rome', 4),"
+            " ('Eve', 'Rome', 9), ('Flo', 'Rome', 8), ('Gus', 'Oslo', 9), ('Hal', 'Bern', 10);"
         )
     return Subject(str(path), GOLD)
 
@@ -104,6 +108,60 @@ def test_a_right_constant_from_nowhere_is_wrong(engine: Engine, subject: Subject
     """Zero stays zero on every copy: what tells these apart is what they read."""
     zero = subject._replace(gold_sql="SELECT count(*) FROM singer WHERE age > 99")
     assert engine.grade_sql(zero, sql, "sqlite", AnswerOptions()) is right
+
+
+@pytest.mark.parametrize(
+    ("gold_sql", "sql"),
+    [
+        ("SELECT max(age) FROM singer WHERE country = 'FR'", "SELECT age FROM singer WHERE country = 'FR' LIMIT 1"),
+        ("SELECT age FROM singer WHERE country = 'FR' LIMIT 1", "SELECT min(age) FROM singer WHERE country = 'FR'"),
+        ("SELECT count(*) FROM singer WHERE age > 50", "SELECT sum(age > 50) FROM singer"),
+        (
+            "SELECT count(*) FROM singer WHERE country = 'FR'",
+            "SELECT count(*) FROM singer WHERE country = 'FR' GROUP BY country",
+        ),
+        ("SELECT sum(age) FROM singer WHERE age > 50", "SELECT total(age) FROM singer WHERE age > 50"),
+        (
+            "SELECT city FROM lives GROUP BY city ORDER BY count(*) DESC LIMIT 1",
+            "SELECT city FROM lives GROUP BY city HAVING count(*) ="
+            " (SELECT max(n) FROM (SELECT count(*) AS n FROM lives GROUP BY city))",
+        ),
+        (
+            "SELECT name FROM lives ORDER BY years DESC LIMIT 1",
+            "SELECT name FROM lives WHERE years = (SELECT max(years) FROM lives)",
+        ),
+        (
+            "SELECT name FROM lives WHERE city IN"
+            " (SELECT city FROM lives GROUP BY city ORDER BY count(*) DESC LIMIT 1) AND years > 5",
+            "SELECT name FROM lives WHERE years > 5 AND city IN (SELECT city FROM lives GROUP BY city HAVING count(*) ="
+            " (SELECT max(n) FROM (SELECT count(*) AS n FROM lives GROUP BY city)))",
+        ),
+    ],
+)
+def test_queries_of_one_meaning_agree_on_copies(engine: Engine, subject: Subject, gold_sql: str, sql: str) -> None:
+    """Where nothing is left, and where what is left ties, they say so each in its way."""
+    asked = subject._replace(gold_sql=gold_sql)
+    assert len(list(engine._perturbed(asked))) == COPIES
+    assert engine.grade_sql(asked, sql, "sqlite", AnswerOptions()) is True
+
+
+@pytest.mark.parametrize(
+    ("gold_sql", "constant"),
+    [
+        ("SELECT max(age) FROM singer", "52"),
+        ("SELECT name FROM singer ORDER BY age LIMIT 1", "'Kim'"),
+        ("SELECT city FROM lives GROUP BY city ORDER BY count(*) DESC LIMIT 1", "'Rome'"),
+        ("SELECT city FROM lives GROUP BY city HAVING count(*) > 3", "'Rome'"),
+        ("SELECT count(DISTINCT city) FROM lives", "3"),
+        ("SELECT city, count(*) FROM lives GROUP BY city ORDER BY 2 DESC LIMIT 1", "'Rome', 6"),
+    ],
+)
+def test_a_constant_is_wrong_on_some_copy(engine: Engine, subject: Subject, gold_sql: str, constant: str) -> None:
+    """Even where one value is so common that losing rows here and there would change nothing."""
+    sql = f"SELECT {constant} WHERE (SELECT count(*) FROM singer, lives) >= 0"
+    asked = subject._replace(gold_sql=gold_sql)
+    assert engine.grade_sql(asked, gold_sql, "sqlite", AnswerOptions())
+    assert not engine.grade_sql(asked, sql, "sqlite", AnswerOptions())
 
 
 def test_a_gold_is_computed_once(engine: Engine, subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ The expected cell decides the type. A cell of an answer is a typed value (the re
 answer shows, untyped). Everything here is pure.
 """
 
+import itertools
 import re
 import unicodedata
 from collections import Counter
@@ -122,6 +123,8 @@ def _shown_equal(given: Decimal, expected: int | float) -> bool:
         return True
     if isinstance(expected, int) or expected - expected != 0:
         return False
+    if float(given) == expected:  # the smallest reals have fewer digits than the tolerance asks for
+        return True
     exact = Decimal(expected)
     difference = abs(given - exact)
     if difference <= Decimal(REAL_TOLERANCE) * abs(exact):
@@ -302,6 +305,13 @@ def rows_match(given: Sequence[Row], expected: Expected, *, fold_case: bool = Fa
     if _groups_match(given, expected, fold_case):
         return True
     return any_columns and width > 1 and _permutation_exists(given, expected, width, fold_case)
+
+
+def rows_among(given: Sequence[Row], expected: Expected, *, fold_case: bool = False) -> bool:
+    """Whether each row is one of the groups' rows, those that a LIMIT cuts off too; in any order, any number of
+    times."""
+    any_one = Group(tuple(itertools.chain.from_iterable(group.rows for group in expected)), take=1)
+    return all(_group_matches([row], any_one, fold_case=fold_case) for row in given)
 
 
 def _groups_match(given: Sequence[Row], expected: Expected, fold_case: bool) -> bool:

@@ -6,11 +6,16 @@ goes out is text for the model, a verdict, and a query's potential.
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
-from rolloutgym.server.environments.sql.answers import AnswerOptions, compare, grade, multiset_f1
+from rolloutgym.server.environments.sql.answers import (
+    AnswerOptions,
+    compare,
+    compare_on_copy,
+    grade,
+    multiset_f1,
+)
 from rolloutgym.server.environments.sql.database import (
     Database,
     Limits,
@@ -76,6 +81,7 @@ class Ran(NamedTuple):
     """How close it is to the gold query, 0 to 1; 0 where it failed."""
 
 
+Comparison: TypeAlias = Callable[[QueryResult, Gold, AnswerOptions], bool]
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
@@ -146,32 +152,30 @@ class Engine:
             sql = _translated(sql, dialect)
         except QueryFailed:
             return False
-        if not self._agrees(subject, sql, options):
-            return False
-        # On a copy an empty result is one like others: there, the query is what is judged.
-        on_copies = replace(options, accept_empty=True)
-        return all(self._agrees(copy, sql, on_copies) for copy in self._perturbed(subject))
+        return self._agrees(subject, sql, options, compare) and all(
+            self._agrees(copy, sql, options, compare_on_copy) for copy in self._perturbed(subject)
+        )
 
-    def _agrees(self, subject: Subject, sql: str, options: AnswerOptions) -> bool:
+    def _agrees(self, subject: Subject, sql: str, options: AnswerOptions, agree: Comparison) -> bool:
         goal = self._goal(subject)
         try:
             result = self._database(subject.database).query(
-                sql, max_rows=len(goal.gold.rows) + 1, max_cells=MAX_CELLS, max_bytes=MAX_BYTES
+                sql, max_rows=goal.gold.candidates + 1, max_cells=MAX_CELLS, max_bytes=MAX_BYTES
             )
         except QueryFailed:
             return False
         # Right rows that come from nowhere are a constant.
-        return goal.reads_gold_table(result) and compare(result, goal.gold, options)
+        return goal.reads_gold_table(result) and agree(result, goal.gold, options)
 
     def _perturbed(self, subject: Subject) -> Iterator[Subject]:
-        """The subject on copies of its database where its gold query works and leaves no choice."""
+        """The subject on copies of its database where its gold query works and does not hang on the order of rows."""
         for path in self._copies.of(Path(subject.database), self._database(subject.database).schema()):
             copy = subject._replace(database=str(path))
             try:
                 gold = self._goal(copy).gold
             except GoldFailed:
                 continue
-            if not gold.tie and not gold.row_dependent:
+            if not gold.row_dependent:
                 yield copy
 
     def _database(self, path: str) -> Database:

@@ -59,6 +59,11 @@ class Gold:
         return not self.rows
 
     @cached_property
+    def candidates(self) -> int:
+        """Rows of the result together with those that a LIMIT cuts off although they tie with the last of them."""
+        return max(sum(len(group.rows) for group in expected) for expected in self.accepted)
+
+    @cached_property
     def has_reals(self) -> bool:
         return any(isinstance(cell, float) for row in self.rows for cell in row)
 

@@ -1,27 +1,34 @@
 """Smaller copies of a database, on which SQL that only happens to give the right result gives a wrong one.
 
-A copy loses rows, drawn by a seed, and then the rows whose foreign keys pointed to lost ones: so keys, uniqueness and
-references hold as before, and two queries that mean the same still agree (the test suites of Zhong, Yu & Klein, 2020,
-in a cautious form: no value is changed).
+A copy loses rows, and then the rows whose foreign keys pointed to lost ones: so keys, uniqueness and references hold as
+before, and two queries that mean the same still agree (the test suites of Zhong, Yu & Klein, 2020, in a cautious form:
+no value is changed). Some copies lose rows here and there. The others come in pairs, of which one loses what the other
+keeps: half of the rows, or half of the values of a column with all their rows. So whatever a result rests on, a row or
+a value that most rows have, is gone from one copy or the other.
 """
 
 import shutil
 import sqlite3
 import tempfile
+from collections.abc import Iterator
 from contextlib import closing
+from operator import itemgetter
 from pathlib import Path
 from urllib.parse import quote
 
 from rolloutgym.server.environments.seeding import seeded_random
-from rolloutgym.server.environments.sql.database import ForeignKey, Schema, quote_identifier
+from rolloutgym.server.environments.sql.database import DatabaseBroken, ForeignKey, Schema, quote_identifier
 from rolloutgym.server.environments.sql.text_database import as_sqlite
 
-KEPT = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4)
-"""For each copy: the share of a table's rows that is kept before references are followed."""
-MAX_DATABASES = 16
-"""Databases whose copies are on the disk at once."""
+SHARES = (0.9, 0.7)
+"""The share of a table's rows that each of the first copies keeps before references are followed."""
+PAIRS = 4
+"""Pairs of copies that share out: the first a table's rows, each of the others the values of one of its columns."""
+COPIES = len(SHARES) + 2 * PAIRS
 MAX_BYTES = 32 * 2**20
 """Larger databases are not copied: their queries are judged on the original alone."""
+MAX_BYTES_KEPT = 2**30
+"""Of the copies that are on the disk at once."""
 
 
 class Copies:
@@ -30,32 +37,44 @@ class Copies:
     def __init__(self) -> None:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._paths: dict[Path, tuple[Path, ...]] = {}
+        self._size = 0
         self._number = 0
 
     def of(self, path: Path, schema: Schema) -> tuple[Path, ...]:
-        """Paths of the copies of one database. No path is used twice."""
+        """Paths of the copies of one database. No path is used twice. Raises `DatabaseBroken`."""
         if path not in self._paths:
-            self._paths[path] = self._write(path, schema) if path.stat().st_size <= MAX_BYTES else ()
-            if len(self._paths) > MAX_DATABASES:
-                for old in self._paths.pop(next(iter(self._paths))):
-                    old.unlink()
+            written = self._write(path, schema) if path.stat().st_size <= MAX_BYTES else ()
+            size = sum(copy.stat().st_size for copy in written)
+            while self._paths and self._size + size > MAX_BYTES_KEPT:
+                self._remove(next(iter(self._paths)))
+            self._paths[path] = written
+            self._size += size
         return self._paths[path]
 
     def close(self) -> None:
         """Remove them all."""
         self._paths.clear()
+        self._size = 0
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
+
+    def _remove(self, path: Path) -> None:
+        for copy in self._paths.pop(path):
+            self._size -= copy.stat().st_size
+            copy.unlink()
 
     def _write(self, path: Path, schema: Schema) -> tuple[Path, ...]:
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="rolloutgym-sql-")
         self._number += 1
-        targets = tuple(Path(self._folder.name) / f"{self._number}-{copy}.sqlite" for copy in range(len(KEPT)))
-        with as_sqlite(path) as source:
-            for copy, target in enumerate(targets):
-                write_copy(source, schema, target, copy)
+        targets = tuple(Path(self._folder.name) / f"{self._number}-{copy}.sqlite" for copy in range(COPIES))
+        try:
+            with as_sqlite(path) as source:
+                for copy, target in enumerate(targets):
+                    write_copy(source, schema, target, copy)
+        except (sqlite3.Error, OSError) as error:
+            raise DatabaseBroken(f"the database cannot be copied: {error}") from None
         return targets
 
 
@@ -67,16 +86,15 @@ def write_copy(source: Path, schema: Schema, target: Path, number: int) -> None:
             connection.execute(f"PRAGMA {pragma}")
         connection.execute("ATTACH ? AS source", (f"file:{quote(str(source.absolute()))}?mode=ro&immutable=1",))
         connection.execute("BEGIN")
-        for name, kind in _objects(connection):
-            if kind == "trigger":
-                connection.execute(f"DROP TRIGGER {quote_identifier(name)}")
-        for name, kind in _objects(connection):
-            if kind == "table":
-                _thin(connection, name, number)
+        for (trigger,) in connection.execute("SELECT name FROM main.sqlite_master WHERE type = 'trigger'").fetchall():
+            connection.execute(f"DROP TRIGGER main.{quote_identifier(trigger)}")
+        for table in _tables(connection):
+            _thin(connection, table, number)
         references = [
             (table.name, key, key.references or _primary_key(schema, key.table))
             for table in schema.tables
             for key in table.foreign_keys
+            if schema.find(key.table) is not None  # SQLite lets a key refer to a table that is not there
         ]
         # A row that is lost may leave others without their reference: until no more are.
         while sum([_follow(connection, *reference) for reference in references]):
@@ -84,18 +102,57 @@ def write_copy(source: Path, schema: Schema, target: Path, number: int) -> None:
         connection.execute("COMMIT")
 
 
-def _objects(connection: sqlite3.Connection) -> list[tuple[str, str]]:
-    """Triggers and ordinary tables."""
-    return connection.execute(
-        "SELECT name, type FROM main.sqlite_master WHERE type = 'trigger' OR"
-        " type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND sql NOT LIKE 'CREATE VIRTUAL%'"
-    ).fetchall()
+def _tables(connection: sqlite3.Connection) -> list[str]:
+    """Ordinary tables: virtual ones, and those in which they keep their data, do not stand row by row."""
+    found = connection.execute(
+        "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table'"
+        " AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name"
+    )
+    return [name for (name,) in found]
 
 
 def _thin(connection: sqlite3.Connection, table: str, number: int) -> None:
-    rng = seeded_random(number, "perturbation", table)
-    connection.create_function("lost", 0, lambda: rng.random() >= KEPT[number])
-    connection.execute(f"DELETE FROM main.{quote_identifier(table)} WHERE lost()")
+    """Take rows from a table as the copy of that number does."""
+    pair, half = divmod(number - len(SHARES), 2)
+    column = _column_of_pair(connection, table, pair) if pair > 0 else None
+    condition = "lost()"
+    if pair < 0:
+        rng = seeded_random(number, "perturbation", table)
+        connection.create_function("lost", 0, lambda: rng.random() >= SHARES[number])
+    elif column is None:
+        sides = _sides_of_rows(connection, table, pair)
+        connection.create_function("lost", 0, lambda: next(sides) == half)
+    else:
+        # The commonest values first, so that each half has a like number of rows.
+        condition = (
+            f"{column} IN (SELECT value FROM (SELECT {column} AS value, row_number() OVER"
+            f" (ORDER BY count(*) DESC, {column}) AS place FROM source.{quote_identifier(table)} GROUP BY {column})"
+            f" WHERE place % 2 = {half})"
+        )
+    connection.execute(f"DELETE FROM main.{quote_identifier(table)} WHERE {condition}")
+
+
+def _column_of_pair(connection: sqlite3.Connection, table: str, pair: int) -> str | None:
+    """The column, quoted, of which a pair of copies shares out the values: one in which values recur, those with the
+    fewest different ones first. None where the table has none."""
+    name = quote_identifier(table)
+    recurring: list[tuple[int, str]] = []
+    for row in connection.execute(f"PRAGMA source.table_info({name})").fetchall():
+        column = quote_identifier(row[1])
+        counts = f"SELECT count(DISTINCT {column}), count({column}) FROM source.{name}"
+        different, all_ = connection.execute(counts).fetchone()
+        if 1 < different < all_:
+            recurring.append((different, column))
+    recurring.sort(key=itemgetter(0))
+    return recurring[(pair - 1) % len(recurring)][1] if recurring else None
+
+
+def _sides_of_rows(connection: sqlite3.Connection, table: str, pair: int) -> Iterator[int]:
+    """0 or 1 for each row, drawn by the pair; as many of the one as of the other."""
+    count = connection.execute(f"SELECT count(*) FROM source.{quote_identifier(table)}").fetchone()[0]
+    sides = [row % 2 for row in range(count)]
+    seeded_random(pair, "halves", table).shuffle(sides)
+    return iter(sides)
 
 
 def _primary_key(schema: Schema, name: str) -> tuple[str, ...]:
