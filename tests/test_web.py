@@ -227,5 +227,8 @@ def test_episodes_of_a_file_are_read_as_text(page: Page, service_url: str, tmp_p
     page.get_by_label("Show").select_option("")
     page.get_by_label("Search").fill("MISMATCH")
     expect(rows).to_have_count(1)
+    page.set_viewport_size({"width": 390, "height": 844})
     rows.nth(0).press("Enter")
     expect(page.locator("#episode")).to_contain_text("second")
+    expect(page.locator("#episode h2").first).to_be_in_viewport()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

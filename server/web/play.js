@@ -65,7 +65,7 @@ async function showSplits() {
 async function showCount() {
   const split = byId("split").value;
   const { num_tasks: count } = await call("POST", `${byId("environment").value}/num_tasks`, { split });
-  byId("task").placeholder = `0 to ${count - 1}, id, or by seed`;
+  byId("task").placeholder = `0 to ${count - 1}, or id`;
 }
 
 async function begin() {

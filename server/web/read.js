@@ -88,6 +88,8 @@ function show(row, line) {
     ].filter(Boolean),
   );
   byId("episode").hidden = false;
+  // On a small screen it stands below the table.
+  byId("episode").scrollIntoView({ block: "nearest" });
 }
 
 export function wire() {
