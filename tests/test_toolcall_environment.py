@@ -26,7 +26,7 @@ from rolloutgym.server.environments.toolcall.generator.worlds import initial_sta
 from rolloutgym.server.environments.toolcall.items import BackendState, ExpectedCall, Item, Turn
 from rolloutgym.server.environments.toolcall.options import ToolCallOptions
 from rolloutgym.server.environments.toolcall.parsing import Family
-from rolloutgym.server.environments.toolcall.rewards import PRESETS
+from rolloutgym.server.environments.toolcall.rewards import PRESETS, score_turn
 from rolloutgym.server.errors import InvalidRequest, TaskNotFound
 from rolloutgym.server.settings import Settings
 
@@ -301,7 +301,6 @@ def test_a_long_reply_is_read_like_a_short_one() -> None:
 
 def test_a_long_reply_is_taken_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[threading.Thread] = []
-    score_turn = matched.score_turn
 
     def watched(*args: Any) -> Any:
         threads.append(threading.current_thread())

@@ -35,7 +35,11 @@ GOOD = {
         {"from": "gpt", "value": '<tool_call>{"name": "clock", "arguments": {}}</tool_call>'},
     ],
 }
-SCHEMA = {"type": "object", "properties": {"z": {"type": "integer", "default": 3, "enum": [1, 3]}}, "required": ["z"]}
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"z": {"type": "integer", "default": 3, "enum": [1, 3]}},
+    "required": ["z"],
+}
 CALL = {"name": "clock", "arguments": {}}
 NATIVE = {
     "id": "native",
