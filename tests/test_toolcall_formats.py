@@ -126,6 +126,26 @@ SAMPLES: list[tuple[str, str | None, list[Pair], str]] = [
         '<|tool_call_argument_begin|>{"zone": "Europe/Paris"}<|tool_call_end|><|tool_calls_section_end|><|im_end|>',
     ),
     (
+        "kimi",
+        "hm",
+        [WEATHER, TIME, ("now", {})],
+        "<|open|>think<|sep|>hm<|close|>think<|sep|><|open|>response<|sep|>On it.<|close|>response<|sep|>"
+        '<|open|>tools<|sep|><|open|>call tool="get_weather" index="1"<|sep|>'
+        '<|open|>argument key="city" type="string"<|sep|>Paris<|close|>argument<|sep|>'
+        '<|open|>argument key="days" type="number"<|sep|>3<|close|>argument<|sep|><|close|>call<|sep|>'
+        '<|open|>call tool="get_time" index="2"<|sep|><|open|>json type="object"<|sep|>{"zone": "Europe/Paris"}'
+        '<|close|>json<|sep|><|close|>call<|sep|><|open|>call tool="now" index="3"<|sep|><|close|>call<|sep|>'
+        "<|close|>tools<|sep|><|close|>message<|sep|><|end_of_msg|>",
+    ),
+    (
+        "kimi",
+        "hm",
+        [WEATHER],
+        'hm<|close|>think<|sep|><|open|>tools<|sep|><|open|>call tool="get_weather"<|sep|>'
+        '<|open|>argument key="city"<|sep|>Paris<|close|>argument<|sep|>'
+        '<|open|>argument key="days"<|sep|>3<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>',
+    ),
+    (
         "harmony",
         "hm",
         [WEATHER],
@@ -165,6 +185,35 @@ def test_samples(family: Any, reasoning: str | None, calls: list[Pair], text: st
     assert reply.reasoning == reasoning
     assert reply.problems == ()
     assert reply.family == family
+
+
+def test_escaped_names_in_attributes() -> None:
+    call = '<|open|>call tool="a&amp;quot;&quot;"<|sep|><|open|>argument key="&lt;" type="string"<|sep|>&amp;'
+    reply = parse(call + "<|close|>argument<|sep|><|close|>call<|sep|>", {})
+    assert [(found.name, found.arguments) for found in reply.calls] == [('a&quot;"', {"&lt;": "&amp;"})]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<｜tool▁calls▁begin｜><｜tool▁calls▁end｜>",
+        "<|tool_calls_section_begin|><|tool_calls_section_end|><|im_end|>",
+        "<|open|>response<|sep|><|close|>response<|sep|><|close|>message<|sep|><|end_of_msg|>",
+        "<|im_end|>\n<|im_end|> <|endoftext|>",
+        "<|channel|>final<|message|><|return|>",
+    ],
+)
+def test_marks_alone_say_nothing(text: str) -> None:
+    assert (parse(text, {}).content, parse(text, {}).attempts) == ("", 0)
+
+
+@pytest.mark.parametrize("closer", ["</think>", "[/THINK]", "◁/think▷", "<channel|>", "<|close|>think<|sep|>"])
+def test_reasoning_that_the_prompt_opened_ends_with_any_family_s_tag(closer: str) -> None:
+    for prefilled in (True, False):
+        reply = parse(
+            f'so {closer}<tool_call>{{"name": "now"}}</tool_call></think>', {}, ParseOptions(prefilled_think=prefilled)
+        )
+        assert (reply.reasoning, len(reply.calls)) == ("so ", 1)
 
 
 def test_ids_of_the_model_are_kept() -> None:
@@ -211,6 +260,19 @@ def test_harmony_without_calls_and_with_broken_ones() -> None:
         ("<｜tool▁call▁begin｜>f<｜tool▁sep｜>{} more<｜tool▁call▁end｜>", "trailing_data"),
         ('<｜tool▁call▁begin｜>f<｜tool▁sep｜>{"a', "truncated"),
         ("<|tool_call_begin|>f:0{}<|tool_call_end|>", "missing_name"),
+        ('<|open|>call index="1"<|sep|><|close|>call<|sep|>', "missing_name"),
+        ('<|open|>call tool="f"<|sep|>text<|close|>call<|sep|>', "trailing_data"),
+        (
+            '<|open|>call tool="f"<|sep|><|open|>json<|sep|>{oops}<|close|>json<|sep|><|close|>call<|sep|>',
+            "invalid_json",
+        ),
+        ('<|open|>call tool="f"<|sep|><|open|>json<|sep|>{}<|close|>call<|sep|>', "invalid_json"),
+        (
+            '<|open|>call tool="f"<|sep|><|open|>argument key="a" type="number"<|sep|>x<|close|>argument<|sep|>'
+            "<|close|>call<|sep|>",
+            "invalid_json",
+        ),
+        ('<|open|>call tool="f"<|sep|><|open|>argument key="a" type="string"<|sep|>x', "truncated"),
         ("<|tool_call>f{}<tool_call|>", "missing_name"),
         ('<|tool_call>call:f{a:<|"|>b}<tool_call|>', "invalid_json"),
         ("<|tool_call>call:f{a:1", "truncated"),
@@ -319,6 +381,17 @@ def as_kimi(calls: Sequence[Pair]) -> str:
     return "<|tool_calls_section_begin|>" + "".join(blocks) + "<|tool_calls_section_end|>"
 
 
+def as_kimi_k3(calls: Sequence[Pair]) -> str:
+    blocks = []
+    for i, (name, arguments) in enumerate(calls):
+        given = "".join(
+            f'<|open|>argument key="{k}" type="{_JSON_TYPES[type(v)]}"<|sep|>{untyped(v)}<|close|>argument<|sep|>'
+            for k, v in arguments.items()
+        )
+        blocks.append(f'<|open|>call tool="{name}" index="{i + 1}"<|sep|>{given}<|close|>call<|sep|>')
+    return f"<|open|>tools<|sep|>{''.join(blocks)}<|close|>tools<|sep|><|close|>message<|sep|><|end_of_msg|>"
+
+
 def as_harmony(calls: Sequence[Pair]) -> str:
     messages = (
         f"<|channel|>commentary to=functions.{n} <|constrain|>json<|message|>{dumps(a)}<|call|>" for n, a in calls
@@ -371,7 +444,7 @@ def as_glm(calls: Sequence[Pair]) -> str:
 
 RENDERERS: list[Callable[[Sequence[Pair]], str]] = [
     as_hermes, as_llama, as_pythonic, as_mistral_v3, as_mistral_v11, as_mistral_v13, as_deepseek_v3, as_deepseek_v31,
-    as_kimi, as_harmony, as_dsml, as_gemma, as_qwen3_coder, as_glm,
+    as_kimi, as_kimi_k3, as_harmony, as_dsml, as_gemma, as_qwen3_coder, as_glm,
 ]  # fmt: skip
 
 _JSON_TYPES = {

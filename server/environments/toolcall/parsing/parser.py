@@ -39,7 +39,7 @@ from rolloutgym.server.environments.toolcall.parsing.reply import (
     Unreadable,
 )
 from rolloutgym.server.environments.toolcall.parsing.shapes import arguments_of, is_call
-from rolloutgym.server.environments.toolcall.parsing.tagged_families import read_dsml, read_functions
+from rolloutgym.server.environments.toolcall.parsing.tagged_families import read_dsml, read_functions, read_kimi_k3
 from rolloutgym.server.environments.toolcall.parsing.values import (
     check_value,
     is_unicode,
@@ -60,6 +60,7 @@ _READERS: dict[str, tuple[_Read, frozenset[Family]]] = {
     "<｜tool▁call▁begin｜>": (read_deepseek, frozenset({"deepseek"})),
     "<｜DSML｜invoke": (read_dsml, frozenset({"dsml"})),
     "<|tool_call_begin|>": (read_kimi, frozenset({"kimi"})),
+    "<|open|>call": (read_kimi_k3, frozenset({"kimi"})),
     "<|tool_call>": (read_gemma, frozenset({"gemma"})),
     "<start_function_call>": (read_function_gemma, frozenset({"gemma"})),
     "<|tool_call_start|>": (read_lfm2, frozenset({"pythonic"})),
@@ -80,10 +81,11 @@ _BARE_JSON = re.compile(r"""(?:\[\s*+)?+\{\s*+["'](?:name|arguments|parameters|f
 _BARE_PYTHONIC = re.compile(r"\[\s*+[^\W\d][\w.\-]*+\s*+\(")
 _STOP_TOKENS = (
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "</s>", "<｜end▁of▁sentence｜>", "<end_of_turn>",
-    "<turn|>", "<|eot|>", "<|eom|>", "<|user|>", "<|observation|>",
+    "<turn|>", "<|eot|>", "<|eom|>", "<|user|>", "<|observation|>", "<|end_of_msg|>",
 )  # fmt: skip
 _SECTION_MARKS = re.compile(
-    r"<｜tool▁calls▁(?:begin|end)｜>|</?｜DSML｜(?:function|tool)_calls>|<\|tool_calls_section_(?:begin|end)\|>"
+    r"<｜tool▁calls▁(?:begin|end)｜>|</?｜DSML｜(?:function|tool)_calls>|<\|tool_calls?_section_(?:begin|end)\|>"
+    r"|<\|(?:open|close)\|>(?:response|tools|message)<\|sep\|>"
 )
 _INVENTED = "<tool_response>"
 _NO_OPENING = re.compile(r"(?!)")
@@ -116,7 +118,7 @@ def _parse(text: str, schemas: Schemas, options: ParseOptions) -> Reply:
         span = None if thought is None else (0, len(thought))
         _check_think(thought or "", Reasoning(span, 0, opened=thought is not None), options, found)
         return _reply(said.reasoning, said.content, found, options)
-    text = _without_stop_token(text)
+    text = _without_stop_tokens(text)
     opening = _ANY_OPENING if options.family == "auto" else _FAMILY_OPENINGS[options.family]
     reasoning = split_reasoning(text, options, opening)
     span = reasoning.span
@@ -186,18 +188,21 @@ def _read_bare(text: str, at: int, schemas: Schemas, family: str, found: Found) 
     return False
 
 
-def _without_stop_token(text: str) -> str:
-    """The text up to the end-of-turn token that some servers leave on it."""
-    kept = text.rstrip()
-    if not kept.endswith(_STOP_TOKENS):
-        return text
-    return kept[: -len(next(token for token in _STOP_TOKENS if kept.endswith(token)))]
+def _without_stop_tokens(text: str) -> str:
+    """The text up to the end-of-turn tokens that some servers leave on it."""
+    kept = end = len(text)
+    while end:
+        if text[end - 1].isspace():
+            end -= 1
+        elif token := next((token for token in _STOP_TOKENS if text.endswith(token, 0, end)), None):
+            kept = end = end - len(token)
+        else:
+            break
+    return text[:kept]
 
 
 def _content(text: str, body: int, found: Found) -> str:
     """The visible text that is no call."""
-    if not found.spans:
-        return text[body:].strip()
     kept: list[str] = []
     at = body
     for start, end in found.spans:

@@ -16,6 +16,7 @@ TAGS = (
     ("[THINK]", "[/THINK]"),
     ("◁think▷", "◁/think▷"),
     ("<|channel>thought", "<channel|>"),
+    ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
 )
 """Opening and closing tags of the families."""
 
@@ -36,18 +37,16 @@ def split_reasoning(text: str, options: ParseOptions, opening: re.Pattern[str]) 
     pairs = (options.think_tags,) if options.think_tags else TAGS
     for opener, closer in pairs:
         if text.startswith(opener, start):
-            return _closed_by(closer, text, start + len(opener))
-    closer = pairs[0][1]
-    if options.prefilled_think:
-        return _closed_by(closer, text, start)
-    end = text.find(closer)
-    if end >= 0 and not opening.search(text, 0, end):
-        return _closed_by(closer, text, start)._replace(opened=False)
-    return Reasoning(None, start, opened=False)
-
-
-def _closed_by(closer: str, text: str, start: int) -> Reasoning:
-    end = text.find(closer, start)
-    if end < 0:
+            begin = start + len(opener)
+            end = text.find(closer, begin)
+            if end < 0:
+                return Reasoning((begin, len(text)), len(text), closed=False)
+            return Reasoning((begin, end), end + len(closer))
+    ends = [(end, closer) for _, closer in pairs if (end := text.find(closer, start)) >= 0]
+    if ends:
+        end, closer = min(ends)
+        if options.prefilled_think or not opening.search(text, 0, end):
+            return Reasoning((start, end), end + len(closer), opened=options.prefilled_think)
+    elif options.prefilled_think:
         return Reasoning((start, len(text)), len(text), closed=False)
-    return Reasoning((start, end), end + len(closer))
+    return Reasoning(None, start, opened=False)

@@ -1,7 +1,7 @@
-"""Families that write each argument between tags of its own: Qwen3-Coder, GLM, DeepSeek's DSML.
+"""Families that write each argument between tags of its own: Qwen3-Coder, GLM, DeepSeek's DSML, Kimi K3.
 
 A value ends at the closing tag after which the format goes on, so a value may hold such a tag itself. Values are text
-without a type: the tool's schema gives them one. DSML marks strings, so it needs no schema.
+without a type: the tool's schema gives them one. DSML and Kimi K3 mark strings, so they need no schema.
 """
 
 import re
@@ -16,6 +16,7 @@ from rolloutgym.server.environments.toolcall.parsing.values import read_value, s
 
 FUNCTION = Marks("<function=", "</function>")
 DSML = Marks("<｜DSML｜invoke", "</｜DSML｜invoke>")
+KIMI_K3 = Marks("<|open|>call", "<|close|>call<|sep|>")
 
 # Possessive white space and bounded names: each pattern passes over a text once.
 _XML_NAME = re.compile(r"([^>\n]{0,256}+)>")
@@ -30,6 +31,14 @@ _GLM_VALUE_END = re.compile(r"</arg_value>(?=\s*+(?:<arg_key>|</tool_call>))")
 _DSML_NAME = re.compile(r'<｜DSML｜invoke\s++name="([^"]{0,256}+)"\s*+>')
 _DSML_PARAMETER = re.compile(r'\s*+<｜DSML｜parameter\s++name="([^"]{0,256}+)"(?:\s++string="(true|false)")?+\s*+>')
 _DSML_VALUE_END = re.compile(r"</｜DSML｜parameter>(?=\s*+(?:<｜DSML｜parameter|</｜DSML｜invoke>))")
+_K3_ATTRIBUTES = r'((?:\s++\w{1,64}+="[^"]{0,256}+")*+)\s*+<\|sep\|>'
+_K3_CALL = re.compile(_K3_ATTRIBUTES)
+_K3_ARGUMENT = re.compile(r"\s*+<\|open\|>(argument|json)" + _K3_ATTRIBUTES)
+_K3_ATTRIBUTE = re.compile(r'(\w++)="([^"]*+)"')
+_K3_VALUE_END = re.compile(
+    r"<\|close\|>argument<\|sep\|>(?=\s*+<\|(?:open\|>(?:argument|json)\b|close\|>call<\|sep\|>))"
+)
+_K3_JSON_END = "<|close|>json<|sep|>"
 
 
 def read_functions(text: str, at: int, schemas: Schemas, found: Found) -> None:
@@ -111,6 +120,47 @@ def _dsml_block(text: str, at: int, start: int, schemas: Schemas, found: Found) 
         at = end.end()
     found.calls.append(arguments.call((start, at), found))
     return at
+
+
+def read_kimi_k3(text: str, at: int, schemas: Schemas, found: Found) -> None:
+    found.family = "kimi"
+    read_blocks(text, at, KIMI_K3, _kimi_k3_block, schemas, found)
+
+
+def _kimi_k3_block(text: str, at: int, start: int, schemas: Schemas, found: Found) -> int:
+    """`<|open|>call tool="…" index="1"<|sep|>`, then `<|open|>argument key="…" type="…"<|sep|>VALUE` and its end for each
+    argument, or `<|open|>json<|sep|>{…}` for all of them."""
+    head = _K3_CALL.match(text, at)
+    if head is None:
+        raise Unreadable(ProblemCode.MISSING_NAME, at)
+    arguments = _Arguments(_attributes(head[1]).get("tool", ""), start, schemas)
+    at = head.end()
+    while argument := _K3_ARGUMENT.match(text, at):
+        begin = argument.end()
+        if argument[1] == "json":
+            at = skip_space(text, arguments.take_json(text, begin))
+            if not text.startswith(_K3_JSON_END, at):
+                raise Unreadable(ProblemCode.INVALID_JSON, at)
+            at += len(_K3_JSON_END)
+            continue
+        end = _value_end(_K3_VALUE_END, text, begin)
+        value = text[begin : end.start()]
+        attributes = _attributes(argument[2])
+        key, type_ = attributes.get("key", ""), attributes.get("type")
+        if type_ == "string":
+            arguments.take(key, value)
+        elif type_:
+            arguments.take(key, whole_value(value, begin).value)
+        else:
+            arguments.take_text(key, value)
+        at = end.end()
+    found.calls.append(arguments.call((start, at), found))
+    return at
+
+
+def _attributes(header: str) -> dict[str, str]:
+    """The template escapes quotes and ampersands in them."""
+    return {key: value.replace("&quot;", '"').replace("&amp;", "&") for key, value in _K3_ATTRIBUTE.findall(header)}
 
 
 class _Arguments:
