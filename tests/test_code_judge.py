@@ -51,6 +51,17 @@ async def test_right_and_wrong_programs(judge: Judge) -> None:
     assert (wrong.passed, wrong.correct, wrong.share) == (4, False, 0.8)
 
 
+_FORGE = """
+import json, os, struct, sys
+def forge():
+    frame = sys._getframe()
+    while 'token' not in frame.f_locals:
+        frame = frame.f_back
+    reply = {'token': frame.f_locals['token'], 'status': 'ok', 'value': None, 'traceback': None}
+    body = json.dumps(reply).encode()
+    os.write(3, struct.pack('=I', len(body)) + body)
+"""
+
 CHEATS = {
     "nothing": "",
     "another name": "def triple(x):\n    return 3 * x",
@@ -82,6 +93,8 @@ CHEATS = {
         "import sys\ndef double(x):\n    frame = sys._getframe(1)\n"
         "    frame.f_globals['encode'] = lambda v: '{\"int\": \"4\"}'\n    return 4"
     ),
+    "answers for the runner and leaves": _FORGE + "forge()\nos._exit(0)",
+    "answers for the runner and leaves in a call": _FORGE + "def double(x):\n    forge()\n    os._exit(0)",
     "hangs": "def double(x):\n    while True:\n        pass",
     "eats memory": "def double(x):\n    return [0] * 10**10",
 }
@@ -143,6 +156,33 @@ async def test_names_of_program_and_harness_do_not_meet(judge: Judge) -> None:
         "def encode(text):\n    return text[::-1]\n",
     )
     assert (await judge.judge("json = random = None\ndef encode(text):\n    return text[::-1]", tests)).correct
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "from __future__ import annotations\ndef double(x: Number) -> Number:\n    return 2 * x",
+        "def double(x):\n    return 2 * x\nif __name__ == '__main__':\n    print(double(int(input())))",
+        "import sys\ndef double(x):\n    print('y' * 9_000_000)\n    sys.stdout.buffer.write(b'z')\n    return 2 * x",
+        "from dataclasses import dataclass\n@dataclass\nclass N:\n    n: 'int'\ndef double(x):\n    return 2 * N(x).n",
+    ],
+    ids=["future import", "main block", "prints much", "data class"],
+)
+async def test_honest_programs_as_models_write_them(judge: Judge, program: str) -> None:
+    tests = HiddenTests(DOUBLE.entry_point, DOUBLE.source, DOUBLE.reference, preamble="from typing import List\n\n\n")
+    assert (await judge.judge(program, tests)).correct
+
+
+async def test_large_arguments_and_results(judge: Judge) -> None:
+    tests = HiddenTests(
+        "ordered",
+        "def check(candidate):\n    for n in range(20):\n"
+        "        items = [(i * 7919) % 10007 for i in range(6000 + n)]\n"
+        "        assert candidate(items) == sorted(items)\n",
+        "def ordered(items):\n    return sorted(items)\n",
+    )
+    assert (await judge.judge("def ordered(items):\n    return sorted(items)", tests)).correct
+    assert (await judge.judge("def ordered(items):\n    return sorted(items)[:-1]", tests)).passed == 0
 
 
 async def test_tests_that_fail_their_own_reference_are_a_fault_of_ours(judge: Judge) -> None:
@@ -234,7 +274,7 @@ async def test_all_else_equals_nothing() -> None:
     for value in (object(), len, iter([]), [object()]):
         assert decode(encode(value)) != value
     assert isinstance(decode(encode(object())), Opaque)
-    assert isinstance(decode(encode("x" * 30_000)), Opaque)
+    assert isinstance(decode(encode("x" * 500_000)), Opaque)
     nested: list[object] = []
     for _ in range(100):
         nested = [nested]

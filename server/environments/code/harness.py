@@ -5,17 +5,30 @@ as plain data and never a line of the program. So a program can neither read the
 verdict.
 """
 
+import base64
 import builtins
+import io
 import json
 import random
+import zlib
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from typing import Any
 
 from rolloutgym.server.environments.code.transport import decode, encode
 
 Call = dict[str, str]
-"""`args` and `kwargs` of a call; then `result` or `error`, and `after` (the arguments as the call left them)."""
+"""`args` and `kwargs` of a call; then `result` or `error`, and `after` (as it left its arguments) where it changed them."""
+
+
+def pack(calls: list[Call]) -> str:
+    """Calls as a short text that can stand in code: arguments come several times in them."""
+    return base64.b85encode(zlib.compress(json.dumps(calls).encode())).decode()
+
+
+def unpack(text: str) -> list[Call]:
+    calls: list[Call] = json.loads(zlib.decompress(base64.b85decode(text)))
+    return calls
 
 
 class CallMissing(BaseException):
@@ -23,28 +36,39 @@ class CallMissing(BaseException):
 
 
 def perform(function: Callable[..., Any], call: Call) -> Call:
-    """Make one call and record what came of it."""
+    """Make one call: what came of it, and the arguments if it changed them. What it prints is dropped."""
     args, kwargs = decode(call["args"]), decode(call["kwargs"])
     outcome: Call = {}
+    nowhere = io.TextIOWrapper(_Nowhere(), write_through=True)  # type: ignore[type-var]
     try:
-        outcome["result"] = encode(function(*args, **kwargs))
+        with redirect_stdout(nowhere), redirect_stderr(nowhere):
+            outcome["result"] = encode(function(*args, **kwargs))
     except Exception as error:  # noqa: BLE001 - the program may raise anything; what it raised is its result
         outcome["error"] = type(error).__name__
-    return {**call, **outcome, "after": encode(args)}
+    after = encode(args)
+    return outcome if after == call["args"] else {**outcome, "after": after}
 
 
-def perform_all(function: Callable[..., Any], calls: str, mark: str) -> None:
-    """In the program's process: make the calls (JSON) and print a line for each at once, so that a crash loses no
-    earlier one."""
-    for call in json.loads(calls):
+class _Nowhere(io.RawIOBase):
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        return len(data)
+
+
+def perform_all(function: Callable[..., Any], calls: list[Call], mark: str) -> None:
+    """In the program's process: make the calls and print a line for each at once, so that a crash loses no earlier
+    one."""
+    for call in calls:
         print(mark + json.dumps(perform(function, call)), flush=True)  # noqa: T201 - the channel to the service
 
 
 class Candidate:
     """In the tests' process: stands for the program's function and answers from the record of its calls."""
 
-    def __init__(self, record: str, reference: Callable[..., Any] | None = None) -> None:
-        self.record: list[Call] = json.loads(record)
+    def __init__(self, record: list[Call], reference: Callable[..., Any] | None = None) -> None:
+        self.record = record
         self.missing: Call | None = None
         self.position = 0
         self._reference = reference
@@ -52,13 +76,14 @@ class Candidate:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         call = {"args": encode(args), "kwargs": encode(kwargs)}
         if self._reference is not None:
-            self.record.append(perform(self._reference, call))
+            self.record.append({**call, **perform(self._reference, call)})
         known = self.record[self.position] if self.position < len(self.record) else None
         if known is None or (known["args"], known["kwargs"]) != (call["args"], call["kwargs"]):
             self.missing = self.missing or call
             raise CallMissing
         self.position += 1
-        _apply_mutation(args, decode(known["after"]))
+        if "after" in known:
+            _apply_mutation(args, decode(known["after"]))
         if "error" in known:
             kind = getattr(builtins, known["error"], RuntimeError)
             raise kind() if isinstance(kind, type) and issubclass(kind, Exception) else RuntimeError(known["error"])
@@ -104,6 +129,6 @@ def run_check(namespace: dict[str, Any], candidate: Candidate, mark: str) -> Non
         "error": error,
         "missing": candidate.missing,
         "position": candidate.position,
-        "calls": candidate.record,
+        "calls": pack(candidate.record),
     }
     print("\n" + mark + json.dumps(report), flush=True)  # noqa: T201 - the channel to the service

@@ -9,7 +9,7 @@ import ast
 import inspect
 import json
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rolloutgym.server.environments.code import harness, transport
@@ -20,6 +20,12 @@ from rolloutgym.server.sandbox.policy import Limits
 
 _MAX_ROUNDS = 300
 """Calls that may be asked for one by one, after those that the reference's run foretold."""
+
+_OUTPUT = 6 << 20
+"""Bytes of a process's output that are read: the record of the calls is in it."""
+
+_AS_A_MODULE = "__import__('sys').modules['program'] = __import__('sys').modules[__name__]\n__name__ = 'program'"
+"""The program is imported and not run: what stands under `if __name__ == "__main__"` is not part of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,7 @@ class Judge:
 
     def __init__(self, sandbox: Sandbox, limits: Limits) -> None:
         self._sandbox = sandbox
-        self._limits = limits
+        self._limits = replace(limits, output=_OUTPUT)
         self._rehearsals: dict[HiddenTests, dict[str, Any]] = {}
 
     async def judge(self, program: str, tests: HiddenTests) -> Verdict:
@@ -56,30 +62,34 @@ class Judge:
             rehearsal = self._rehearsals[tests] = await self._rehearse(tests)
         session = await self._sandbox.open_session(limits=self._limits)
         try:
-            started = await session.step(f"{tests.preamble}\n{program}")
-            if started.status != "ok":
+            await session.step(f"{tests.preamble}\n{_AS_A_MODULE}")
+            started = await session.step(program)
+            if not _goes_on(started):
                 return Verdict(0, rehearsal["total"], complete=False)
             return await self._judge_calls(tests, _Player(session, tests.entry_point), rehearsal)
         finally:
             await session.close()
 
     async def _rehearse(self, tests: HiddenTests) -> dict[str, Any]:
-        report = await self._run_tests(tests, f"__candidate__ = __harness__.Candidate('[]', {tests.entry_point})")
-        if report is None or report["error"] or report["passed"] != report["total"]:
+        report = await self._run_tests(tests, f"__candidate__ = __harness__.Candidate([], {tests.entry_point})")
+        if report is None:
+            raise Internal("the tests of this task do not come to an end with their own reference solution")
+        if report["error"] or report["passed"] != report["total"]:
             raise Internal("the tests of this task fail with their own reference solution")
         if not report["total"]:
             raise Internal("the tests of this task assert nothing")
         return report
 
     async def _judge_calls(self, tests: HiddenTests, player: "_Player", rehearsal: dict[str, Any]) -> Verdict:
-        foretold: list[harness.Call] = rehearsal["calls"]
+        foretold = harness.unpack(rehearsal["calls"])
         total: int = rehearsal["total"]
         record = [
             _with_mutation_of(reference, call)
             for reference, call in zip(foretold, await player.perform(foretold), strict=False)
         ]
         for _ in range(_MAX_ROUNDS):
-            report = await self._run_tests(tests, f"__candidate__ = __harness__.Candidate({json.dumps(record)!r})")
+            candidate = f"__harness__.Candidate(__harness__.unpack({harness.pack(record)!r}))"
+            report = await self._run_tests(tests, f"__candidate__ = {candidate}")
             if report is None:
                 break
             if report["missing"] is None:
@@ -104,11 +114,11 @@ class Judge:
 
 def _with_mutation_of(reference: harness.Call, call: harness.Call) -> harness.Call:
     """A program may change its arguments only where the reference does: else it could edit what the tests compare."""
-    return call if reference["after"] != reference["args"] else _without_mutation(call)
+    return call if "after" in reference else _without_mutation(call)
 
 
 def _without_mutation(call: harness.Call) -> harness.Call:
-    return {**call, "after": call["args"]}
+    return {key: value for key, value in call.items() if key != "after"}
 
 
 class _Player:
@@ -128,7 +138,8 @@ class _Player:
         while len(performed) < len(asked) and not self._stopped:
             mark = secrets.token_hex(16)
             rest = asked[len(performed) :]
-            code = f"__harness__.perform_all({self._entry_point}, {json.dumps(rest)!r}, {mark!r})"
+            calls = f"__harness__.unpack({harness.pack(rest)!r})"
+            code = f"__harness__.perform_all({self._entry_point}, {calls}, {mark!r})"
             result = await self._session.step(code if self._ready else f"{HARNESS}\n{code}")
             self._ready = True
             new = [
@@ -137,15 +148,20 @@ class _Player:
                 if _is_call(line)
             ]
             performed.extend(new)
-            self._stopped = not new or result.status != "ok"
+            self._stopped = not new or not _goes_on(result)
         return performed
+
+
+def _goes_on(result: RunResult) -> bool:
+    """Whether the program can be asked for more. One that ended its process on its own has lost, however it did."""
+    return result.status == "ok" and result.state_kept
 
 
 def _is_call(line: Any) -> bool:
     """Whether a line has the form of a performed call: the program's process may print anything."""
     if not isinstance(line, dict) or not ("result" in line or "error" in line):
         return False
-    return all(isinstance(line.get(key, ""), str) for key in ("result", "error")) and isinstance(line.get("after"), str)
+    return all(isinstance(line.get(key, ""), str) for key in ("result", "error", "after"))
 
 
 def _marked_lines(result: RunResult, mark: str) -> list[Any]:

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 MAX_DEPTH = 60
-MAX_CHARS = 20_000
+MAX_CHARS = 400_000
 
 
 class Opaque:
@@ -29,7 +29,7 @@ class Opaque:
 
 
 def encode(value: Any) -> str:
-    """JSON text of a value: `{"kind": content}` for all but texts. Larger or deeper values become opaque."""
+    """JSON text of a value: `{"kind": content}` for what JSON has no form for. Large or deep values become opaque."""
     text = json.dumps(_pack(value, 0))
     return text if len(text) <= MAX_CHARS else json.dumps({"opaque": "value too large"})
 
@@ -42,12 +42,14 @@ def _pack(value: Any, depth: int) -> Any:
     if depth > MAX_DEPTH:
         return {"opaque": "value too deep"}
     if value is None or value is True or value is False:
-        return {"constant": repr(value)}
+        return value
     if hasattr(value, "tolist") and type(value).__module__ == "numpy":
         value = value.tolist()
     if isinstance(value, str):
         return str.__str__(value)
-    for kind, name in ((int, "int"), (float, "float"), (complex, "complex")):
+    if isinstance(value, int):
+        return int.__add__(value, 0)
+    for kind, name in ((float, "float"), (complex, "complex")):
         if isinstance(value, kind):
             return {name: kind.__repr__(value)}
     if isinstance(value, (Fraction, Decimal)):
@@ -62,22 +64,19 @@ def _pack(value: Any, depth: int) -> Any:
     return {"opaque": type(value).__name__}
 
 
-_CONSTANTS = {"None": None, "True": True, "False": False}
 _SCALARS: dict[str, Any] = {
-    "int": int,
     "float": float,
     "complex": complex,
     "Fraction": Fraction,
     "Decimal": Decimal,
     "bytes": bytes.fromhex,
-    "constant": _CONSTANTS.__getitem__,
     "opaque": Opaque,
 }
 _SEQUENCES: dict[str, Any] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
 
 
 def _unpack(packed: Any) -> Any:
-    if isinstance(packed, str):
+    if packed is None or isinstance(packed, (str, int)):
         return packed
     ((kind, content),) = packed.items()
     if kind in _SCALARS:
