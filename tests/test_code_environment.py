@@ -1,6 +1,8 @@
 """The code environment, in process and over HTTP."""
 
+import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -149,6 +151,36 @@ async def test_an_evicted_interpreter_is_rebuilt(environment: CodeEnvironment) -
     await episode._session.close()
     assert shown(await episode.step(CodeAction(code="x"))) == before
     await episode.close()
+
+
+async def test_code_that_ends_a_rebuilt_interpreter_is_a_result_and_no_fault(environment: CodeEnvironment) -> None:
+    """Else a policy could have its bad episodes thrown away, by code that looks at the clock."""
+    episode, _ = await opened(environment)
+    until = time.time() + 0.5
+    await episode.step(CodeAction(code=f"import os, time\nx = 1\nif time.time() > {until}: os._exit(0)"))
+    assert episode._session is not None
+    episode._session.evict()
+    await asyncio.sleep(max(0.0, until - time.time()) + 0.05)
+    outcome = await episode.step(CodeAction(code="x"))
+    assert "the code ended the interpreter; variables are lost" in shown(outcome)
+    assert "NameError" in shown(await episode.step(CodeAction(code="x")))
+    await episode.close()
+
+
+async def test_the_interpreter_is_gone_before_the_answer_is_graded(
+    environment: CodeEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it holds (files that it deleted, threads) could make the judge's processes fail: a fault, and no reward."""
+    episode, task = await opened(environment, "program")
+    await episode.step(CodeAction(code="x = 1"))
+    assert episode._session is not None
+
+    async def grade(task: CodeTask, answer: str) -> float:
+        assert episode._session is None
+        return 0.0
+
+    monkeypatch.setattr(environment, "grade", grade)
+    await episode.step(CodeAction(answer=task.answer))
 
 
 async def test_same_seed_and_code_give_the_same_bytes(environment: CodeEnvironment) -> None:

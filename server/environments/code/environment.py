@@ -6,6 +6,7 @@ never counts as an answer.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -135,16 +136,14 @@ class CodeEpisode(Episode[CodeAction]):
         )
 
     async def _execute(self, code: str) -> RunResult:
-        sandbox = self._environment.sandbox
         if not self._options.stateful:
-            return await sandbox.run(code, limits=self._limits, seed=self._interpreter_seed)
-        try:
-            session = self._session or await self._open_session()
-            result = await session.step(code)
-        except SessionLost:
-            # Put aside while idle: what its variables came from is run again.
-            session = await self._open_session()
-            result = await session.step(code)
+            return await self._environment.sandbox.run(code, limits=self._limits, seed=self._interpreter_seed)
+        result = None
+        if self._session is not None:
+            with suppress(SessionLost):  # put aside while idle
+                result = await self._session.step(code)
+        if result is None:
+            result = await self._execute_anew(code)
         if result.state_kept:
             self._kept_code.append(code)
         else:
@@ -152,13 +151,18 @@ class CodeEpisode(Episode[CodeAction]):
             await self.close()
         return result
 
-    async def _open_session(self) -> SandboxSession:
+    async def _execute_anew(self, code: str) -> RunResult:
+        """In a new interpreter, after what the variables came from. Earlier code that ends the interpreter this time
+        (it may go by the clock) is the model's doing and the step's result: no fault, and no reward to be spared."""
         self._session = await self._environment.sandbox.open_session(seed=self._interpreter_seed, limits=self._limits)
-        for code in self._kept_code:
-            await self._session.step(code)
-        return self._session
+        for earlier in self._kept_code:
+            result = await self._session.step(earlier)
+            if not result.state_kept:
+                return result
+        return await self._session.step(code)
 
     async def _answer(self, answer: str | None) -> Outcome:
+        await self.close()  # what the model's code holds must not stand in the way of grading
         share = 0.0 if answer is None else await self._environment.grade(self._task, answer)
         self._turn += 1
         correct = share == 1.0
