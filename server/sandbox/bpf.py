@@ -39,7 +39,7 @@ ALLOWED = _words("""
 read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 lseek close close_range dup dup2 dup3 creat
 stat fstat lstat newfstatat statx access faccessat faccessat2 readlink readlinkat getcwd chdir fchdir getdents
 getdents64 mkdir mkdirat rmdir unlink unlinkat rename renameat renameat2 link linkat symlink symlinkat ftruncate
-fallocate umask fsync fdatasync flock statfs fstatfs sendfile copy_file_range fadvise64 mmap munmap mprotect mremap
+umask fsync fdatasync flock statfs fstatfs sendfile copy_file_range fadvise64 mmap munmap mprotect mremap
 madvise brk msync membarrier exit exit_group wait4 waitid futex futex_waitv set_robust_list get_robust_list rseq
 set_tid_address arch_prctl rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigsuspend
 sigaltstack restart_syscall pause getpid getppid gettid getuid geteuid getgid getegid getgroups getresuid getresgid
@@ -48,7 +48,7 @@ nanosleep gettimeofday time setitimer getitimer alarm timer_create timer_settime
 timer_getoverrun timerfd_create timerfd_settime timerfd_gettime sched_yield sched_getaffinity sched_getparam
 sched_getscheduler sched_get_priority_max sched_get_priority_min getpriority getcpu getrandom epoll_create
 epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2 poll ppoll select pselect6 eventfd eventfd2 pipe
-recvfrom shutdown getsockopt getsockname getpeername
+recvfrom shutdown getsockname getpeername
 """)
 
 SETUP_ONLY = _words("""
@@ -83,7 +83,10 @@ unlinkat rename renameat renameat2 link linkat symlink symlinkat statfs
 """)
 """Refused in sealed mode."""
 
-CLONE_THREAD = 0x00010000
+# CLONE_VM, …FS, …FILES, …SIGHAND, …THREAD, …SYSVSEM, …SETTLS, …PARENT_SETTID, …CHILD_CLEARTID: what a C library starts
+# a thread with, with musl's CLONE_DETACHED (which does nothing) and without. A thread without CLONE_FILES would have a
+# table of descriptors, and so a limit on them, of its own.
+CLONE_OF_THREAD = (0x003D0F00, 0x007D0F00)
 CLONE_NEW_ANY = 0x7E020000  # CLONE_NEWNS, …CGROUP, …UTS, …IPC, …USER, …PID, …NET
 O_TRUNC, O_ACCMODE, O_NOTIFICATION_PIPE = 0o1000, 3, 0o200
 AT_EMPTY_PATH = 0x1000
@@ -94,6 +97,9 @@ AF_UNIX, SOCK_STREAM, SOCK_TYPE_MASK = 1, 1, 0xF
 FCNTL_ALLOWED = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032, 1034)
 # TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX: not FIOASYNC, TIOCSTI.
 IOCTL_ALLOWED = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+# SO_TYPE, SO_ERROR, SO_SNDBUF, SO_RCVBUF, SO_ACCEPTCONN, SO_PROTOCOL, SO_DOMAIN: not SO_PEERPIDFD (a handle of the
+# server's process).
+SOCKET_OPTIONS_READ = (3, 4, 7, 8, 30, 38, 39)
 # PR_SET_NAME, PR_GET_NAME, PR_SET_VMA (glibc names its arenas), PR_GET_DUMPABLE, PR_GET_NO_NEW_PRIVS, PR_GET_SECCOMP.
 PRCTL_ALLOWED = (15, 16, 0x53564D41, 3, 39, 21)
 # PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP.
@@ -205,6 +211,9 @@ def _service_filter(machine: str) -> bytes:
     program.rule("prlimit64", _argument_in(0, (0,), denied))  # own limits only
     program.rule("pipe2", _argument_bits(1, O_NOTIFICATION_PIPE, any_set=denied, none_set=RET_ALLOW))
     program.rule("socketpair", _socketpair_rule())
+    program.rule("getsockopt", _argument_in(2, SOCKET_OPTIONS_READ, denied))
+    # No mode but the plain one: FALLOC_FL_KEEP_SIZE takes space without regard to RLIMIT_FSIZE on many file systems.
+    program.rule("fallocate", _argument_in(1, (0,), _error(errno.EOPNOTSUPP)))
     program.rule("sendto", _argument_zero(4, denied))  # no destination address
     program.rule(ALLOWED, _ret(RET_ALLOW))
     program.rule(SETUP_ONLY, _ret(RET_ALLOW))
@@ -218,7 +227,7 @@ def _child_filter(machine: str, *, sealed: bool) -> bytes:
     denied = _error(errno.EPERM)
     (pid,) = struct.unpack("=I", PID_PLACEHOLDER)
     program = _Program(machine)
-    program.rule("clone", _argument_bits(0, CLONE_THREAD, any_set=RET_ALLOW, none_set=denied))
+    program.rule("clone", _argument_in(0, CLONE_OF_THREAD, denied))
     program.rule(["kill", "tgkill"], _argument_in(0, (pid,), denied))
     program.rule("prctl", _argument_in(0, PRCTL_ALLOWED, denied))
     if sealed:

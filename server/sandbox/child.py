@@ -57,7 +57,7 @@ def _limit(confinement: Confinement, spawn: dict[str, Any]) -> None:
     rlimits: dict[str, int] = spawn["rlimits"]
     rlimits["AS"] += confinement.address_space
     if not confinement.private_uid:
-        del rlimits["NPROC"]  # would count the server's own threads
+        del rlimits["NPROC"]  # would count the server's own threads; the server counts the child's
     for name, value in rlimits.items():
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
     resource.setrlimit(resource.RLIMIT_CPU, (spawn["cpu"], spawn["cpu"] + 1))

@@ -30,13 +30,15 @@ _STOP_AFTER_S = 0.02
 _READY = b"R"
 _MAX_REPLY = 1 << 20
 _READ = 1 << 16
+_READS_AT_ONCE = 16
+"""Of the output: a thread that prints without end must not keep the event loop."""
 _FRAME = struct.Struct("=I")
 _REQUEST = struct.Struct("=QB")
 _CREDENTIALS = struct.Struct("=3i")  # struct ucred: pid, uid, gid
 _ADDRESS = re.compile(r" at 0x[0-9a-f]{6,16}>")
 _REPLY_STATUS = frozenset({"ok", "error", "interrupted", "memory_limit", "exited"})
 
-LimitStatus = Literal["cpu_limit", "wall_limit", "output_limit", "disk_limit"]
+LimitStatus = Literal["cpu_limit", "wall_limit", "output_limit", "disk_limit", "thread_limit"]
 Signaller = Callable[[int, int, bool], None]
 """Signal a child: its id, the signal, whether to acknowledge."""
 
@@ -75,6 +77,15 @@ def _cpu_clock(pid: int) -> int:
     return (~pid << 3) | 2
 
 
+def _threads(pid: int) -> int:
+    """How many threads a process has; 0 if it is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0
+    return int(stat.rpartition(")")[2].split()[17])
+
+
 def _text(raw: str) -> str:
     return raw.encode("utf-8", "backslashreplace").decode()
 
@@ -96,8 +107,9 @@ class Child:
         signaller: Signaller,
         *,
         pid: int | None = None,
+        max_threads: int | None = None,
     ) -> None:
-        """Without a `pid` the child's first message tells it."""
+        """Without a `pid` the child's first message tells it. `max_threads` where the kernel does not count them."""
         self.id = id_
         self.slot = slot
         self.cpu_allowance = cpu_allowance
@@ -112,7 +124,8 @@ class Child:
         self._output, self._their_output = os.pipe()
         os.set_blocking(self._output, False)
         self._inbox = bytearray()
-        self._clock = None if pid is None else _cpu_clock(pid)
+        self._pid = pid
+        self._max_threads = max_threads
         self._step: _Step | None = None
         self._stopped = False
         self._signalled = asyncio.Event()
@@ -131,6 +144,11 @@ class Child:
     @property
     def alive(self) -> bool:
         return self.exit is None and not self.lost
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether it can take another step."""
+        return self.exit is None and self.killed_for is None
 
     @property
     def running(self) -> bool:
@@ -211,8 +229,7 @@ class Child:
             self.ready.exception()
             return
         for _, _, payload in ancillary:
-            pid, _, _ = _CREDENTIALS.unpack(payload)
-            self._clock = _cpu_clock(pid)
+            self._pid, _, _ = _CREDENTIALS.unpack(payload)
         self.ready.set_result(None)
 
     def _on_reply(self, body: bytes) -> None:
@@ -239,7 +256,9 @@ class Child:
             step.done.set_result(None)
 
     def _on_output(self) -> None:
-        while not self._closed:
+        for _ in range(_READS_AT_ONCE):
+            if self._closed:
+                return
             try:
                 data = os.read(self._output, _READ)
             except BlockingIOError:
@@ -256,8 +275,7 @@ class Child:
                 step.output += data[:room]
             if step.printed > step.limits.output_kill:
                 if step.over is None:
-                    step.over = "output_limit"
-                    self.kill("output_limit")
+                    self._end(step, "output_limit")
                 return
             if len(data) < _READ:
                 return
@@ -267,10 +285,10 @@ class Child:
     def cpu_s(self) -> float:
         if self.exit is not None:
             return self.exit.cpu_s
-        if self._clock is None:
+        if self._pid is None:
             return 0.0
         try:
-            return time.clock_gettime(self._clock)
+            return time.clock_gettime(_cpu_clock(self._pid))
         except OSError:
             return 0.0
 
@@ -349,9 +367,14 @@ class Child:
         if now >= step.next_disk_check and self.scratch is not None and step.over != "disk_limit":
             step.next_disk_check = now + _DISK_EVERY_S
             if scratch.exceeds(self.scratch, step.limits.disk, step.limits.files):
-                step.over = "disk_limit"
-                self.kill("disk_limit")
+                self._end(step, "disk_limit")
+        if self._max_threads is not None and self._pid is not None and _threads(self._pid) > self._max_threads:
+            self._end(step, "thread_limit")
         return True
+
+    def _end(self, step: _Step, over: LimitStatus) -> None:
+        step.over = over
+        self.kill(over)
 
     def _interrupt(self, step: _Step, over: LimitStatus, now: float) -> None:
         step.over, step.interrupted_at = over, now
@@ -370,7 +393,7 @@ class Child:
             output=without_addresses(output),
             value=None if value is None else without_addresses(_text(value)),
             traceback=None if traceback is None else without_addresses(_text(traceback)),
-            state_kept=not self._is_last and self.exit is None and self.killed_for is None,
+            state_kept=not self._is_last and self._goes_on,
             cpu_s=cpu_s,
             wall_s=wall_s,
             truncated_output=step.printed > len(step.output),
@@ -382,8 +405,8 @@ class Child:
         name = signal.Signals(-code).name if code < 0 else None
         if step.over is not None:
             return step.over, name
-        if self.exit is None or (code == 0 and step.reply is not None):
-            assert step.reply is not None
+        ended_well = self._is_last and code == 0 and self.exit is not None
+        if step.reply is not None and (ended_well or self._goes_on):
             status: Status = step.reply["status"]
             return status, None
         if self.killed_for == "protocol":
@@ -391,6 +414,7 @@ class Child:
         if code == -signal.SIGXCPU:
             return "cpu_limit", name
         if code == -signal.SIGKILL:  # none of ours: the kernel's hard CPU limit, or its out-of-memory killer
+            assert self.exit is not None
             return ("cpu_limit" if self.exit.cpu_s >= self.cpu_allowance else "memory_limit"), name
         return ("crashed" if code < 0 else "exited"), name
 

@@ -34,6 +34,7 @@ class ProcessBackend:
         self.free_slots: list[int] = []
         self._ids = itertools.count(1)
         self._sealed = False
+        self._private_uid = False
         self.root: scratch.Root | None = None
         self.supervisor: Supervisor | None = None
 
@@ -57,7 +58,9 @@ class ProcessBackend:
         except (OSError, subprocess.SubprocessError, ValueError) as error:
             raise SandboxUnavailable(f"the sandbox cannot be prepared: {error}") from error
         self.supervisor = Supervisor(layout, plan, self)
-        return self._found(await self.supervisor.start())
+        report = await self.supervisor.start()
+        self._private_uid = report.private_uid
+        return self._found(report)
 
     def _found(self, report: ZygoteReport) -> Found:
         own = own_namespaces(report)
@@ -102,7 +105,8 @@ class ProcessBackend:
         slot = heapq.heappop(self.free_slots) if self.free_slots else self.slots
         self.slots = max(self.slots, slot + 1)
         place = None if self._sealed else self.root.path / str(id_)
-        child = Child(id_, slot, place, cpu_allowance, self.supervisor.signal)
+        max_threads = None if self._private_uid else limits.threads
+        child = Child(id_, slot, place, cpu_allowance, self.supervisor.signal, max_threads=max_threads)
         self.children[id_] = child
         request = {"id": id_, "slot": slot, "seed": seed, "cpu": cpu_allowance, "rlimits": rlimits_of(limits)}
         self.supervisor.spawn(request, child.take_descriptors())

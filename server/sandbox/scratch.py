@@ -2,8 +2,10 @@
 removed after. What the code built there is hostile: deep trees, unreadable folders, links to anywhere. Nothing is
 followed."""
 
+import errno
 import fcntl
 import os
+import secrets
 import stat
 import tempfile
 import time
@@ -63,6 +65,7 @@ def sweep(base: Path) -> int:
 def remove_tree(top: Path) -> None:
     """Remove a tree of any depth: folders are emptied into the top one until none is left. Nothing alive may change it
     meanwhile."""
+    prefix = f".moved-{secrets.token_hex(8)}-"  # a name that the tree holds already could not be taken
     count = 0
     os.chmod(top, 0o700)
     while True:
@@ -81,7 +84,7 @@ def remove_tree(top: Path) -> None:
                 if inner.is_dir(follow_symlinks=False):
                     os.chmod(inner.path, 0o700)  # moving a folder writes its `..`
                     count += 1
-                    os.rename(inner.path, top / f".moved-{count}")
+                    os.rename(inner.path, top / f"{prefix}{count}")
                 else:
                     os.unlink(inner.path)
             os.rmdir(entry.path)
@@ -90,7 +93,7 @@ def remove_tree(top: Path) -> None:
 
 def exceeds(top: Path, max_bytes: int, max_files: int) -> bool:
     """Whether the tree takes more space or entries than allowed. Costs at most `max_files` stats and `MAX_DEPTH`
-    descriptors."""
+    descriptors. What cannot be measured (a folder that may be written but not listed) is over."""
     size = count = 0
     path: list[
         tuple[int, list[str]]
@@ -98,17 +101,14 @@ def exceeds(top: Path, max_bytes: int, max_files: int) -> bool:
 
     def enter(name: str, parent: int | None) -> bool:
         nonlocal size, count
-        try:
-            fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
-        except OSError:
-            return False  # removed meanwhile, or not readable: then the code cannot fill it either
+        fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
         folders: list[str] = []
         path.append((fd, folders))
         with os.scandir(fd) as entries:
             for entry in entries:
                 try:
                     info = os.stat(entry.name, dir_fd=fd, follow_symlinks=False)
-                except OSError:
+                except FileNotFoundError:  # removed meanwhile
                     continue
                 count += 1
                 size += info.st_blocks * 512
@@ -118,15 +118,23 @@ def exceeds(top: Path, max_bytes: int, max_files: int) -> bool:
                     return True
         return len(path) > MAX_DEPTH
 
+    def over(name: str, parent: int | None) -> bool:
+        try:
+            return enter(name, parent)
+        except OSError as error:
+            # Removed meanwhile, or no folder any more; or this process has no descriptor left, which the code cannot
+            # help: the next look will tell.
+            return error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EMFILE, errno.ENFILE)
+
     try:
-        over = enter(str(top), None)
-        while path and not over:
+        found = over(str(top), None)
+        while path and not found:
             fd, folders = path[-1]
             if folders:
-                over = enter(folders.pop(), fd)
+                found = over(folders.pop(), fd)
             else:
                 os.close(path.pop()[0])
     finally:
         for fd, _ in path:
             os.close(fd)
-    return over
+    return found

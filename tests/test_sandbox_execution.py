@@ -1,0 +1,133 @@
+"""A child seen from the server, with the test in the child's place: what it says, and when, is up to the test."""
+
+import asyncio
+import json
+import os
+import socket
+import struct
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from rolloutgym.server.sandbox import execution
+from rolloutgym.server.sandbox.execution import Child, Exit
+from rolloutgym.server.sandbox.policy import Limits, RunResult
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the process sandbox is Linux's")
+
+
+class _Puppet:
+    """The child's ends of channel and output."""
+
+    def __init__(self, *, max_threads: int | None = None) -> None:
+        self.signals: list[int] = []
+        self.child = Child(
+            1, 0, None, 10, lambda _, number, __: self.signals.append(number), pid=os.getpid(), max_threads=max_threads
+        )
+        channel, self.output = self.child.take_descriptors()
+        self.channel = socket.socket(fileno=channel)
+        self.channel.send(b"R")
+
+    def token(self) -> int:
+        self.channel.setblocking(False)
+        (token,) = struct.unpack_from("=Q", self.channel.recv(1 << 16), 4)
+        return int(token)
+
+    def reply(self, token: int, status: str = "ok") -> None:
+        body = json.dumps({"token": token, "status": status, "value": None, "traceback": None}).encode()
+        self.channel.send(struct.pack("=I", len(body)) + body)
+        self.child._on_channel()
+
+    def close(self) -> None:
+        self.child.on_lost()
+        self.channel.close()
+        os.close(self.output)
+
+
+def _play(act: Callable[[_Puppet, int], None], *, last: bool = False) -> RunResult:
+    async def main() -> RunResult:
+        puppet = _Puppet(max_threads=1)
+        try:
+            await puppet.child.ready
+            step = asyncio.ensure_future(puppet.child.run(b"1", Limits(), last=last))
+            await asyncio.sleep(0)
+            act(puppet, puppet.token())
+            return await step
+        finally:
+            puppet.close()
+
+    return asyncio.run(main())
+
+
+def test_a_reply_is_the_result_of_a_child_that_goes_on() -> None:
+    result = _play(lambda puppet, token: puppet.reply(token, "error"))
+    assert (result.status, result.state_kept) == ("error", True)
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [(0, "exited"), (3, "exited"), (-11, "crashed"), (-9, "memory_limit"), (-24, "cpu_limit")]
+)
+def test_a_session_that_replies_and_ends_at_once_has_lost_its_state_and_says_so(code: int, status: str) -> None:
+    def act(puppet: _Puppet, token: int) -> None:
+        puppet.reply(token)
+        puppet.child.on_exit(Exit(code, 0.0))
+
+    result = _play(act)
+    assert (result.status, result.state_kept) == (status, False)
+
+
+@pytest.mark.parametrize(("code", "status"), [(0, "ok"), (3, "exited"), (-11, "crashed")])
+def test_a_stateless_run_ends_with_its_reply(code: int, status: str) -> None:
+    def act(puppet: _Puppet, token: int) -> None:
+        puppet.reply(token)
+        puppet.child.on_exit(Exit(code, 0.0))
+
+    assert _play(act, last=True).status == status
+
+
+def test_a_child_that_speaks_after_its_reply_is_killed_and_has_lost_its_state() -> None:
+    def act(puppet: _Puppet, token: int) -> None:
+        puppet.reply(token)
+        puppet.reply(token + 1)
+        assert puppet.signals == [9]
+
+    result = _play(act)
+    assert (result.status, result.state_kept) == ("crashed", False)
+
+
+def test_threads_are_counted_where_the_kernel_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    def act(puppet: _Puppet, _: int) -> None:
+        monkeypatch.setattr(execution, "_threads", lambda pid: 1 + (pid == os.getpid()))
+        assert puppet.child.check(0.0)
+        puppet.child.on_exit(Exit(-9, 0.0))
+
+    assert execution._threads(os.getpid()) >= 1
+    assert execution._threads(2**22 + 1) == 0
+    result = _play(act)
+    assert (result.status, result.exit_signal) == ("thread_limit", "SIGKILL")
+
+
+@pytest.mark.parametrize("between", [True, False])
+def test_output_without_end_does_not_hold_the_event_loop(between: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each read finds more, as from a thread that writes faster than it is read."""
+    reads = 0
+
+    def read(_: int, size: int) -> bytes:
+        nonlocal reads
+        reads += 1
+        assert reads < 1000
+        return bytes(100 if between else size)
+
+    async def main() -> None:
+        puppet = _Puppet()
+        try:
+            await puppet.child.ready
+            monkeypatch.setattr(execution.os, "read", read)
+            puppet.child._on_output()
+        finally:
+            monkeypatch.undo()
+            puppet.close()
+
+    asyncio.run(main())
+    assert reads <= execution._READS_AT_ONCE
