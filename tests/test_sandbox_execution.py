@@ -123,7 +123,7 @@ def test_output_without_end_does_not_hold_the_event_loop(between: bool, monkeypa
         puppet = _Puppet()
         try:
             await puppet.child.ready
-            monkeypatch.setattr(execution.os, "read", read)
+            monkeypatch.setattr(os, "read", read)
             puppet.child._on_output()
         finally:
             monkeypatch.undo()

@@ -18,7 +18,7 @@ from typing import Any
 from rolloutgym.server.environments.code.transport import decode, encode
 
 Call = dict[str, str]
-"""`args` and `kwargs` of a call; then `result` or `error`, and `after` (as it left its arguments) where it changed them."""
+"""`args` and `kwargs` of a call; then `result` or `error`, and `after` (its arguments, as it left them) if changed."""
 
 
 def pack(calls: list[Call]) -> str:

@@ -138,8 +138,8 @@ class _Player:
         while len(performed) < len(asked) and not self._stopped:
             mark = secrets.token_hex(16)
             rest = asked[len(performed) :]
-            calls = f"__harness__.unpack({harness.pack(rest)!r})"
-            code = f"__harness__.perform_all({self._entry_point}, {calls}, {mark!r})"
+            packed = f"__harness__.unpack({harness.pack(rest)!r})"
+            code = f"__harness__.perform_all({self._entry_point}, {packed}, {mark!r})"
             result = await self._session.step(code if self._ready else f"{HARNESS}\n{code}")
             self._ready = True
             new = [
