@@ -44,7 +44,7 @@ def audit_sql(
 
     blocks, shown = _findings(block, auditing.FINDINGS), _findings(show, auditing.FINDINGS)
     settings = read_settings()
-    limits = Limits(steps=settings.sql_steps, wall_s=settings.sql_wall_s)
+    limits = Limits(steps=settings.sql_steps, cpu_s=settings.sql_cpu_s)
     try:
         tasks = read_tasks(data or settings.sql_data)
         with Progress(console=errors, transient=True) as progress:

@@ -89,8 +89,8 @@ class Settings(BaseSettings):
     """Processes that run SQL; 0 runs it in the service's own process."""
     sql_steps: Annotated[int, Field(gt=0)] = 50_000_000
     """What one query may cost, in SQLite's virtual-machine instructions: the same on every machine."""
-    sql_wall_s: Annotated[float, Field(gt=0)] = 5.0
-    """Longest time of one query, seconds; a backstop for instructions that are slow themselves."""
+    sql_cpu_s: Annotated[float, Field(gt=0)] = 5.0
+    """Most of the processor's time for one query, seconds; a backstop for instructions that are slow themselves."""
 
     # -- toolcall
     toolcall_data: Path | None = None

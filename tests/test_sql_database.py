@@ -1,7 +1,9 @@
 """The guarded database: what it shows, counts, caps and reports."""
 
+import itertools
 import json
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -10,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rolloutgym.server.environments.sql.clock import NOW, moment
 from rolloutgym.server.environments.sql.database import (
-    NOW,
     Cell,
     Column,
     Database,
@@ -75,14 +77,20 @@ def test_rows_come_in_result_order_with_duplicates_and_names(make: Callable[...,
         ("SELECT 1 FROM stadium WHERE 0", {("stadium", "")}),
         ("SELECT a.name FROM stadium a, concert b", {("stadium", "name"), ("concert", "")}),
         ("WITH stadium AS (SELECT 1) SELECT count(*) FROM stadium", set()),
+        ('WITH stadium(")") /* x */ AS (SELECT 1) SELECT count(*) FROM stadium', set()),
         ("WITH x AS (SELECT id FROM concert) SELECT * FROM x", {("concert", "id")}),
+        ("WITH x AS (SELECT 1) SELECT count(*) FROM Stadium, x", {("stadium", "")}),
+        ("WITH x AS (SELECT count(*) FROM stadium) SELECT * FROM x", {("stadium", "")}),
+        ("SELECT count(*) FROM concert WHERE 'with' = 'with'", {("concert", "")}),
+        ("SELECT count(*) FROM within", {("within", "")}),
+        ("EXPLAIN WITH x AS (SELECT 1) SELECT count(*) FROM stadium, x", set()),
         ("SELECT * FROM large", {("large", "name"), ("stadium", "name"), ("stadium", "seats, all")}),
         ("SELECT value FROM json_each('[1]')", set()),
         ("SELECT count(*) FROM json_each('[1]')", set()),
     ],
 )
 def test_what_is_read_is_reported(make: Callable[..., Database], sql: str, read: set[tuple[str, str]]) -> None:
-    database = make()
+    database = make(SCHEMA + "CREATE TABLE within (a TEXT PRIMARY KEY) WITHOUT ROWID;")
     for _ in range(2):  # a statement that is run again is compiled again
         assert database.query(sql).read == read
 
@@ -153,6 +161,12 @@ def test_bytes_that_are_not_utf8_are_replaced(make: Callable[..., Database]) -> 
         ("datetime('2020-02-29 10:00', 'utc')", "2020-02-29 10:00:00"),
         ("strftime('%Y-%m', 'now')", NOW[:7]),
         ("strftime('%s')", "1735689600"),
+        # SQLite reads a C string: now may hide in a blob, or before a NUL
+        ("datetime(x'6e6f77')", NOW),
+        ("datetime(cast('now' AS BLOB))", NOW),
+        ("datetime('now' || char(0) || '!')", NOW),
+        ("strftime('%H', x'4e4f5700ff')", NOW[11:13]),
+        ("datetime('now', x'6c6f63616c74696d65')", NOW),
         ("unixepoch()", 1735689600),
         ("julianday('now')", 2460676.5),
         ("current_timestamp", NOW),
@@ -167,6 +181,13 @@ def test_bytes_that_are_not_utf8_are_replaced(make: Callable[..., Database]) -> 
 )
 def test_the_clock_stands_still_in_utc(make: Callable[..., Database], expression: str, value: Cell) -> None:
     assert make().query(f"SELECT {expression}").rows == ((value,),)
+
+
+def test_now_with_its_fraction_stands_still_too() -> None:
+    """What SQLite 3.42 takes for now."""
+    assert moment(("subsec",)) == [NOW, "subsec"]
+    assert moment((b"SubSecond", "+1 day")) == [NOW, "SubSecond", "+1 day"]
+    assert moment(("now", "subsec")) == [NOW, "subsec"]
 
 
 @given(st.sampled_from(["date", "time", "datetime", "julianday"]), st.one_of(st.dates(), st.datetimes()).map(str))
@@ -241,11 +262,35 @@ def test_the_step_budget_is_deterministic(make: Callable[..., Database]) -> None
         assert not runs(second, enough[-1] + 500)
 
 
-def test_the_wall_clock_stops_what_steps_do_not(make: Callable[..., Database]) -> None:
+def test_the_processors_time_stops_what_steps_do_not(make: Callable[..., Database]) -> None:
     slow = "SELECT sum(length(replace(hex(zeroblob(200000 + a.id)), '0', '00'))) FROM " + ", ".join(
         f"stadium {name}" for name in "abcdef"
     )
-    assert _failure(make(wall_s=0.05), slow).kind == "timeout"
+    assert _failure(make(cpu_s=0.05), slow).kind == "timeout"
+
+
+def test_a_busy_machine_stops_nothing(make: Callable[..., Database], monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a query waits for the processor, what it costs is the same."""
+    wall = itertools.count(step=100.0)
+    for name in ("time", "monotonic", "perf_counter"):
+        monkeypatch.setattr(time, name, lambda: next(wall))
+    assert make().query(NUMBERS.format(50_000, "sum(x)")).rows == ((1_250_025_000,),)
+
+
+def test_tables_are_scanned_backwards_for_a_while(make: Callable[..., Database]) -> None:
+    database = make()
+    with database.scanned_backwards():
+        assert [id_ for (id_,) in database.query("SELECT id FROM stadium").rows] == [3, 2, 1]
+        assert _failure(database, "PRAGMA query_only = OFF").kind == "denied"
+    assert [id_ for (id_,) in database.query("SELECT id FROM stadium").rows] == [1, 2, 3]
+    assert _failure(database, "PRAGMA reverse_unordered_selects = ON").kind == "denied"
+
+
+def test_where_virtual_tables_keep_their_data_is_no_table(make: Callable[..., Database]) -> None:
+    assert make("CREATE VIRTUAL TABLE box USING rtree (id, low, high); CREATE TABLE t (a);").schema().names == (
+        "box",
+        "t",
+    )
 
 
 def test_files_that_are_no_database(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ ATTACKER = textwrap.dedent(
         elif control:
             setattr(Database, f"_{control}", lambda self: None)
     os.chdir(path.parent)
-    database = Database(path, Limits(wall_s=30.0, steps=5_000_000))
+    database = Database(path, Limits(cpu_s=30.0, steps=5_000_000))
     outcomes = []
     before = peak()
     for statement in statements:
@@ -192,6 +192,7 @@ ATTACKS = [
     Attack("draw a number", ["SELECT random()"], ("set_authorizer",), "denied", _ran),
     Attack("draw bytes", ["SELECT hex(randomblob(8))"], ("set_authorizer",), "denied", _ran),
     Attack("read the clock", ["SELECT date('now') > '2025-06-01'"], ("fix_clock",), "ran", _one),
+    Attack("read the clock by a blob", ["SELECT date(x'6e6f77') > '2025-06-01'"], ("fix_clock",), "ran", _one),
     Attack("recurse for ever", [f"{NUMBERS} SELECT count(*) FROM n"], ("set_progress_handler",), "timeout", _endless),
     Attack(
         "recurse for ever by UNION",

@@ -25,7 +25,7 @@ from rolloutgym.server.errors import Internal, WorkerLost
 
 pytestmark = pytest.mark.anyio
 
-LIMITS = Limits(wall_s=1.0, steps=10**12)
+LIMITS = Limits(cpu_s=1.0, steps=10**12)
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
 
 
@@ -267,7 +267,7 @@ from rolloutgym.server.environments.sql.formatting import Caps
 from rolloutgym.server.environments.sql.workers import WorkerPool
 
 async def main():
-    pool = WorkerPool(2, Limits(wall_s=60, steps=10**15), call_s=90)
+    pool = WorkerPool(2, Limits(cpu_s=60, steps=10**15), call_s=90)
     await pool.start()
     print(*[worker.pid for worker in pool._workers], flush=True)
     await pool.run(Engine.query, Subject(sys.argv[1], sys.argv[2]), sys.argv[3], "sqlite", Caps(), ())

@@ -2,7 +2,8 @@
 
 Everything is refused by the engine, never by a look at the text: an authorizer that knows only reading, SQLite's own
 limits, a heap limit, and a progress handler. The handler counts virtual-machine instructions, so a query that is too
-expensive is too expensive on every machine; the wall clock stands behind it for instructions that are slow themselves.
+expensive is too expensive on every machine; the thread's own time stands behind it for instructions that are slow
+themselves, and not the wall clock, by which a busy machine would turn right answers into wrong ones.
 The file is opened immutable: no lock, no journal, no write. A query's error is `QueryFailed`, the model's to read; a
 file that cannot be read is `DatabaseBroken`, a fault of ours.
 """
@@ -10,25 +11,23 @@ file that cannot be read is `DatabaseBroken`, a fault of ours.
 import sqlite3
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 from urllib.parse import quote
 
+from rolloutgym.server.environments.sql.clock import StandingClock
 from rolloutgym.server.environments.sql.text_database import TextDatabaseError, as_sqlite
 
 Cell = None | int | float | str | bytes
 Row = tuple[Cell, ...]
 FailureKind = Literal["syntax", "denied", "limit", "timeout", "memory", "other"]
 
-NOW = "2025-01-01 00:00:00"
-"""The clock of every query: what `date('now')` and its kin see, UTC."""
-
 STEPS_PER_TICK = 1000
 _OPEN_MODE = "mode=ro&immutable=1"
 _CHUNK_ROWS = 32
-_DATE_FUNCTIONS = ("date", "time", "datetime", "julianday", "unixepoch")
-_ZONE_MODIFIERS = frozenset({"localtime", "utc"})
 _OK, _READ = sqlite3.SQLITE_OK, sqlite3.SQLITE_READ
 _ALLOWED_ACTIONS = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE})
 DENIED_FUNCTIONS = frozenset({"load_extension", "fts3_tokenizer", "fts5", "sqlite_log", "random", "randomblob"})
@@ -40,12 +39,12 @@ _BROKEN = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLI
 
 @dataclass(frozen=True)
 class Limits:
-    """What one query may use. Sizes in bytes, steps in virtual-machine instructions, times in seconds."""
+    """What one query may use. Sizes in bytes, steps in virtual-machine instructions, processor time in seconds."""
 
     steps: int = 50_000_000
     """Instructions; deterministic."""
-    wall_s: float = 5.0
-    """Wall clock: several times what `steps` need, so that it decides only where single instructions are slow."""
+    cpu_s: float = 5.0
+    """Several times what `steps` need, so that it decides only where single instructions are slow."""
     heap: int = 64 * 2**20
     """SQLite's heap, for the whole process: it can be lowered, never raised again."""
     length: int = 1_000_000
@@ -150,10 +149,10 @@ class Database:
         try:
             self._configure()
             self._schema = self._load_schema()
+            self._tables_by_page = self._load_pages()
         except sqlite3.Error as error:
             self._connection.close()
             raise DatabaseBroken(f"the database cannot be read: {error}") from None
-        self._native = sqlite3.connect(":memory:", check_same_thread=False)
         self._fix_clock()
         self._set_limits()
         self._set_authorizer()
@@ -161,10 +160,19 @@ class Database:
 
     def close(self) -> None:
         self._connection.close()
-        self._native.close()
+        self._clock.close()
 
     def schema(self) -> Schema:
         return self._schema
+
+    @contextmanager
+    def scanned_backwards(self) -> Iterator[None]:
+        """Meanwhile tables are scanned backwards wherever a query leaves the order open."""
+        self._set_backwards(True)
+        try:
+            yield
+        finally:
+            self._set_backwards(False)
 
     @property
     def last_steps(self) -> int:
@@ -196,7 +204,7 @@ class Database:
         self._denied = None
         self._ticks = 0
         self._timed_out = False
-        self._deadline = time.monotonic() + self.limits.wall_s
+        self._deadline = time.thread_time() + self.limits.cpu_s
         cursor = self._connection.execute(sql)
         try:
             if cursor.description is None:
@@ -207,11 +215,22 @@ class Database:
         finally:
             cursor.close()
         read = [(table.lower(), column.lower()) for table, column in self._read]
-        if "with" in sql.lower():
+        if "with" in sql.lower() and not all(column for _, column in read):
             # The name alone, without a column, may be that of a common table expression.
-            read = [pair for pair in read if pair[1]]
+            opened = self._opened(sql)
+            read = [(table, column) for table, column in read if column or table in opened]
         known = frozenset([pair for pair in read if pair[0] in self._schema])
         return QueryResult(columns, tuple(rows), truncated, known)
+
+    def _opened(self, sql: str) -> frozenset[str]:
+        """The tables, lower-case, that a statement opens, as its compiled program has it; none where that cannot be
+        asked for (the statement is an EXPLAIN itself)."""
+        try:
+            program = self._connection.execute(f"EXPLAIN {sql}").fetchall()
+        except sqlite3.Error:
+            return frozenset()
+        pages = [root for _, opcode, _, root, database, *_ in program if opcode == "OpenRead" and database == 0]
+        return frozenset([self._tables_by_page[page] for page in pages if page in self._tables_by_page])
 
     # -- the controls, each one method
 
@@ -225,6 +244,9 @@ class Database:
         if sys.version_info >= (3, 12):
             # Published queries write text in double quotes; some builds of SQLite refuse that by default.
             connection.setconfig(sqlite3.SQLITE_DBCONFIG_DQS_DML, True)
+
+    def _fix_clock(self) -> None:
+        self._clock = StandingClock(self._connection)
 
     def _set_limits(self) -> None:
         limits = self.limits
@@ -244,28 +266,13 @@ class Database:
     def _set_authorizer(self) -> None:
         self._connection.set_authorizer(self._authorize)
 
+    def _set_backwards(self, on: bool) -> None:
+        self._connection.set_authorizer(None)
+        self._connection.execute(f"PRAGMA reverse_unordered_selects = {int(on)}")
+        self._set_authorizer()
+
     def _set_progress_handler(self) -> None:
         self._connection.set_progress_handler(self._on_tick, STEPS_PER_TICK)
-
-    def _fix_clock(self) -> None:
-        """Date functions with a clock that stands still and a time zone that is UTC; all else is SQLite's own, asked of
-        a second, empty database."""
-
-        def define(name: str, *, fixed: int) -> None:
-            # The arguments before `fixed` (strftime's format) are never a moment.
-            def function(*arguments: Cell) -> Cell:
-                given = [*arguments[:fixed], *_moment(arguments[fixed:])]
-                sql = f"SELECT {name}({','.join('?' * len(given))})"
-                return self._native.execute(sql, given).fetchone()[0]  # type: ignore[no-any-return]
-
-            self._connection.create_function(name, -1, function, deterministic=True)
-
-        for name in _DATE_FUNCTIONS:
-            define(name, fixed=0)
-        define("strftime", fixed=1)
-        day, clock = NOW.split(" ")
-        for name, value in (("current_date", day), ("current_time", clock), ("current_timestamp", NOW)):
-            self._connection.create_function(name, 0, lambda value=value: value, deterministic=True)
 
     def _authorize(
         self, action: int, first: str | None, second: str | None, _database: str | None, _trigger: str | None
@@ -288,7 +295,7 @@ class Database:
 
     def _on_tick(self) -> bool:
         self._ticks += 1
-        self._timed_out = self._ticks * STEPS_PER_TICK >= self.limits.steps or time.monotonic() > self._deadline
+        self._timed_out = self._ticks * STEPS_PER_TICK >= self.limits.steps or time.thread_time() > self._deadline
         return self._timed_out
 
     # --
@@ -318,9 +325,16 @@ class Database:
     def _load_schema(self) -> Schema:
         rows = self._connection.execute(
             "SELECT name, type FROM sqlite_master"
-            " WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid"
+            " WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+            # Not those in which virtual tables keep their data.
+            " AND name NOT IN (SELECT name FROM pragma_table_list WHERE type = 'shadow') ORDER BY rowid"
         ).fetchall()
         return Schema(tuple(self._load_table(name, kind) for name, kind in rows))
+
+    def _load_pages(self) -> dict[int, str]:
+        """The table, lower-case, to which the tree that begins on a page belongs: its rows or one of its indexes."""
+        pages = self._connection.execute("SELECT rootpage, lower(tbl_name) FROM sqlite_master WHERE rootpage > 0")
+        return dict(pages.fetchall())
 
     def _load_table(self, name: str, kind: Literal["table", "view"]) -> Table:
         quoted = quote_identifier(name)
@@ -362,16 +376,6 @@ def quote_identifier(name: str) -> str:
 
 def _decode(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
-
-
-def _moment(arguments: tuple[Cell, ...]) -> list[Cell]:
-    """Arguments of a date function with the standing clock for `now`, and no zone to convert from or to."""
-    if not arguments:
-        return [NOW]
-    first = arguments[0]
-    moment = NOW if isinstance(first, str) and first.lower() == "now" else first
-    rest = [value for value in arguments[1:] if not (isinstance(value, str) and value.lower() in _ZONE_MODIFIERS)]
-    return [moment, *rest]
 
 
 def _fetch(cursor: sqlite3.Cursor, cap: int, max_bytes: int) -> tuple[list[Row], bool]:

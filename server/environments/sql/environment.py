@@ -10,7 +10,8 @@ from typing import Any
 
 from rolloutgym.models import SqlAction, SqlObservation, ToolSpec
 from rolloutgym.server.environments.base import Environment
-from rolloutgym.server.environments.sql.database import DENIED_FUNCTIONS, NOW, Limits
+from rolloutgym.server.environments.sql.clock import NOW
+from rolloutgym.server.environments.sql.database import DENIED_FUNCTIONS, Limits
 from rolloutgym.server.environments.sql.episode import SqlEpisode
 from rolloutgym.server.environments.sql.options import SqlOptions
 from rolloutgym.server.environments.sql.prompts import PROMPT_VERSION, TOOLS
@@ -41,7 +42,7 @@ class SqlEnvironment(Environment[SqlTask, SqlOptions, SqlAction, SqlObservation]
         self._limits = limits or Limits()
         self._workers = workers
         self._executor: Executor = (
-            WorkerPool(workers, self._limits, call_s=_CALL_S + 2 * self._limits.wall_s)
+            WorkerPool(workers, self._limits, call_s=_CALL_S + 2 * self._limits.cpu_s)
             if workers
             else InProcess(self._limits)
         )
@@ -91,5 +92,5 @@ def from_settings(settings: Settings) -> SqlEnvironment:
         block_list=settings.sql_block_list,
         empty_golds=settings.sql_empty_golds,
     )
-    limits = Limits(steps=settings.sql_steps, wall_s=settings.sql_wall_s)
+    limits = Limits(steps=settings.sql_steps, cpu_s=settings.sql_cpu_s)
     return SqlEnvironment(tasks, workers=settings.sql_workers, limits=limits)

@@ -7,7 +7,7 @@ the same database further questions (see `ties`) and by asking everything once m
 
 import re
 from collections import Counter
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -90,11 +90,11 @@ def compute_gold(database: Database, task: SqlTask) -> Gold:
     """
     result = run_gold(database, task.gold_sql)
     accepted, tie, ordered = _accepted(database, task.gold_sql, result)
-    with closing(_BackwardsDatabase(task.database, database.limits)) as backwards:
-        sql, reversed_result = _run_backwards(backwards, task.gold_sql)
+    with database.scanned_backwards():
+        sql, reversed_result = _run_backwards(database, task.gold_sql)
         row_dependent = not any(rows_match(reversed_result.rows, expected) for expected in accepted)
         if row_dependent:
-            accepted += _accepted(backwards, sql, reversed_result)[0]
+            accepted += _accepted(database, sql, reversed_result)[0]
     same_values = Counter(result.rows) == Counter(reversed_result.rows)
     return Gold(
         columns=result.columns,
@@ -109,16 +109,8 @@ def compute_gold(database: Database, task: SqlTask) -> Gold:
     )
 
 
-class _BackwardsDatabase(Database):
-    """The same file, scanned backwards wherever a query leaves the order open."""
-
-    def _configure(self) -> None:
-        super()._configure()
-        self._connection.execute("PRAGMA reverse_unordered_selects = ON")
-
-
-def _run_backwards(database: _BackwardsDatabase, sql: str) -> tuple[str, QueryResult]:
-    """The query's result when its tables are scanned backwards, and the query that gives it.
+def _run_backwards(database: Database, sql: str) -> tuple[str, QueryResult]:
+    """The query's result on a database that is scanned backwards, and the query that gives it.
 
     SQLite itself does not turn the scan of a query that groups; that is rewritten, where it can be.
     """
