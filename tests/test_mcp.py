@@ -183,6 +183,18 @@ def test_capacity_is_told(start_service: Callable[..., str], shared_noop: tuple[
             assert error["data"].items() >= {"active_sessions": 1, "max_sessions": 1}.items()
 
 
+def test_a_session_that_nobody_uses_gives_its_place_back(start_service: Callable[..., str], noop: Any) -> None:
+    url = start_service({"noop": noop}, capacity=1, idle_timeout_s=0.2)
+    with httpx2.Client(base_url=f"{url}/noop") as http:
+        for method in ("openenv/session/create", "initialize", "openenv/session/create"):
+            for _ in range(500):
+                if "result" in call(http, method):
+                    break
+                time.sleep(0.02)
+            else:
+                pytest.fail("the place stays taken")
+
+
 @pytest.mark.peers
 def test_the_mcp_projects_own_client_plays(peer: Callable[..., Any], service_url: str) -> None:
     httpx2.post(f"{service_url}/sql/reset", json={"episode_id": "trained-by-mcp", "seed": 7}).raise_for_status()

@@ -34,13 +34,20 @@ ACTIONS: dict[str, list[dict[str, Any]]] = {
     "code": [{"code": "print(6 * 7)"}, {"code": "nothing"}, {"text": "no action at all"}],
 }
 BASES = {"": "sql", "/sql": "sql", "/toolcall": "toolcall", "/code": "code"}
-CALLS: dict[str, Any] = {"": ("query", {"sql": "SELECT 6 * 7"}), "/code": ("python", {"code": "6 * 7"})}
+QUERY = (RESET, "query", {"sql": "SELECT 6 * 7"}, "42")
+CALLS: dict[str, tuple[dict[str, Any], str, dict[str, Any], str]] = {
+    "": QUERY,
+    "/sql": QUERY,
+    "/toolcall": ({"task_id": "empty-holiday-account-00"}, "list_accounts", {}, "account_id"),
+    "/code": (RESET, "python", {"code": "6 * 7"}, "42"),
+}
+"""A reset, a tool call, and what its result says."""
 
 
 @pytest.fixture(scope="module")
 def found(peer: Peer, service_url: str, full_url: str) -> Any:
     plays = [{"base": base, "reset": RESET, "actions": ACTIONS[name]} for base, name in BASES.items()]
-    tools = {base: (RESET, *call) for base, call in CALLS.items()}
+    tools = {base: call[:3] for base, call in CALLS.items()}
     return peer("openenv_clients", {"url": service_url, "plays": plays, "tools": tools, "full_url": full_url})
 
 
@@ -71,14 +78,15 @@ def strip(answer: Any) -> Any:
 
 
 def test_an_agents_client_calls_tools_on_the_trainers_session(found: Any) -> None:
-    for base in CALLS:
+    for base, (_, name, _, said) in CALLS.items():
         tools = found["tools"][base]
-        assert "42" in tools["said"]
+        assert said in tools["said"]
         # The call was a step; the mistake was none.
         assert tools["steps"] == 1
-        assert set(tools["tools"]) == set(tools["shared"])
+        # Of toolcall, each task has its own.
+        assert (set(tools["tools"]) == set(tools["shared"])) is (base != "/toolcall")
         assert not {"reset", "step", "state", "close"} & set(tools["tools"])
-        assert CALLS[base][0] in tools["tools"]
+        assert name in tools["tools"]
         assert "reset" in tools["mistaken"]
 
 
@@ -224,7 +232,14 @@ def validated(peer: Peer, service_url: str, tmp_path_factory: pytest.TempPathFac
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, target)
     urls = [service_url + base for base in BASES]
-    serve = {"sql": [sys.executable, "-m", "rolloutgym.cli", "serve", "--port"]}
+    command = [sys.executable, "-m", "rolloutgym.cli", "serve"]
+    serve = {
+        name: {
+            "command": [*command, "--environments", name, "--default-env", name, "--port"],
+            "plan": actions if name != "sql" else None,
+        }
+        for name, actions in ACTIONS.items()
+    }
     return peer("openenv_validate", {"urls": urls, "root": str(copy), "serve": serve})
 
 
@@ -243,8 +258,9 @@ def test_the_running_service_is_valid_at_every_prefix(validated: Any, service_ur
     assert report["summary"]["required_passed_count"] == report["summary"]["required_total_count"] == 6
 
 
-def test_the_official_runtime_graders_pass(validated: Any) -> None:
-    report = validated["runtime"]["sql"]
+@pytest.mark.parametrize("name", ACTIONS)
+def test_the_official_runtime_graders_pass(validated: Any, name: str) -> None:
+    report = validated["runtime"][name]
     judged = {check: one["status"] for check, one in report["results"].items() if one["status"] != "skip"}
     assert judged == dict.fromkeys(
         (

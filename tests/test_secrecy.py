@@ -26,6 +26,9 @@ def secrets_of(name: str, task: Any) -> list[str]:
     """Pieces of a task's answer that a prompt does not happen to have."""
     if name == "sql":
         return [task.gold_sql]
+    if name == "code":
+        # A shorter one may stand anywhere by chance.
+        return [task.answer] if len(task.answer) > 3 and task.answer not in task.prompt else []
     calls = [call for turn in task.steps for call in turn.calls]
     return [json.dumps(call.arguments) for call in calls if call.arguments]
 
@@ -36,6 +39,11 @@ def secrets_of(name: str, task: Any) -> list[str]:
         ("sql", {"text": "QUERY: SELECT nothing FROM nowhere"}),
         ("sql", {"text": "ANSWER: no such answer"}),
         ("toolcall", {"tool_calls": [{"function": {"name": "nothing", "arguments": "{}"}}]}),
+        (
+            "code",
+            {"text": "<code>import os; print(dict(os.environ), open('/proc/self/cmdline').read(), globals())</code>"},
+        ),
+        ("code", {"answer": "no such answer"}),
     ],
 )
 def test_nothing_of_the_answer_is_public(

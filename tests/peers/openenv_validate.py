@@ -1,5 +1,6 @@
-"""OpenEnv's own validator. Standard input: `{"urls", "root", "serve"}`: running services, a copy of the repository, and
-the command that serves it, less its port.
+"""OpenEnv's own validator. Standard input: `{"urls", "root", "serve": {name: {"command", "plan"}}}`: running services,
+a copy of the repository, and for each environment the command that serves it, less its port, and its probe's actions,
+where they are not the repository's.
 
 Its runtime checks start a container; here a process takes that place, so that the same graders judge the same evidence.
 """
@@ -81,6 +82,14 @@ def validate(root: Path, level: Level, provider: ProcessProvider | None) -> dict
     return {"verdict": report.verdict.value, "results": results}
 
 
+def planned(root: Path, actions: list[Any] | None) -> Path:
+    """The copy, with a probe of these actions."""
+    if actions is not None:
+        file = root / "validation" / "runtime.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"actions": actions}))
+    return root
+
+
 def main() -> None:
     work = json.load(sys.stdin)
     root = Path(work["root"])
@@ -88,7 +97,8 @@ def main() -> None:
         "urls": {url: validate_running_environment(url) for url in work["urls"]},
         "static": validate(root, Level.STATIC, None),
         "runtime": {
-            name: validate(root, Level.RUNTIME, ProcessProvider(command)) for name, command in work["serve"].items()
+            name: validate(planned(root, one["plan"]), Level.RUNTIME, ProcessProvider(one["command"]))
+            for name, one in work["serve"].items()
         },
     }
     json.dump(found, sys.stdout, default=str)
