@@ -9,19 +9,20 @@ killed leaves nothing to wait for. Records and places expire on their own, and o
 import json
 import logging
 import uuid
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, ClassVar, TypeVar, cast
+from typing import ClassVar, cast
 
 from pydantic import JsonValue
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from rolloutgym.models import StopReason, TruncationReason
-from rolloutgym.server.errors import CapacityReached, StoreUnavailable
+from rolloutgym.server.errors import CapacityReached
+from rolloutgym.server.redis_scripts import Scripts
 from rolloutgym.server.store import Key, Overtaken, Record, Taken
 
 log = logging.getLogger(__name__)
@@ -31,11 +32,7 @@ _RECORD = f"{_PREFIX}:record:"
 _PLACES = f"{_PREFIX}:places"
 _ENDED = f"{_PREFIX}:ended"
 _SOCKET_TIMEOUT_S = 5.0
-_CONNECTIONS = 64
-"""Of one process; further commands wait for one of them."""
 _REVISION_CHARS = 32
-
-T = TypeVar("T")
 
 # Times are the server's own, in milliseconds. Places are a sorted set by the time when they lapse, ended records one by
 # the time when they ended. `is_at` says whether a record is of this generation, with so many steps and this revision.
@@ -142,43 +139,39 @@ class RedisStore:
 
     def __init__(self, url: str, *, idle_timeout_s: float, ended: int) -> None:
         # No retries underneath: a write that timed out may have landed, and only the caller can tell.
-        pool = BlockingConnectionPool.from_url(
+        self._redis = Redis.from_url(
             url,
-            max_connections=_CONNECTIONS,
-            timeout=_SOCKET_TIMEOUT_S,
             socket_timeout=_SOCKET_TIMEOUT_S,
             socket_connect_timeout=_SOCKET_TIMEOUT_S,
             retry=Retry(NoBackoff(), 0),
         )
-        self._redis = Redis.from_pool(pool)
         self._idle_ms = _milliseconds(idle_timeout_s)
         self._ended = ended
         self._name = uuid.uuid4().hex
         """Of this process, as a record's user."""
-        scripts = (_LOAD, _SAVE, _APPEND, _RESERVE, _UNRESERVE, _COUNT, _KEEP, _DELETE)
-        self._scripts = {script: self._redis.register_script(script) for script in scripts}
-
-    async def _run(self, script: str, keys: list[str], *args: str | bytes | int) -> Any:
-        return await _answered(self._scripts[script](keys=keys, args=args))
+        sources = (_LOAD, _SAVE, _APPEND, _RESERVE, _UNRESERVE, _COUNT, _KEEP, _DELETE)
+        self._scripts = Scripts(self._redis, sources)
 
     # ---- places ----
 
     async def reserve(self, key: Key, capacity: int, *, instead_of: Key | None = None) -> None:
         instead = _member(instead_of) if instead_of else ""
-        if not await self._run(_RESERVE, [_PLACES], _member(key), capacity, self._idle_ms, instead):
+        if not await self._scripts.run(_RESERVE, [_PLACES], _member(key), capacity, self._idle_ms, instead):
             raise CapacityReached(capacity)
 
     async def unreserve(self, key: Key) -> None:
-        await self._run(_UNRESERVE, [_name(key), _PLACES], _member(key))
+        await self._scripts.run(_UNRESERVE, [_name(key), _PLACES], _member(key))
 
     async def count(self) -> int:
-        return int(await self._run(_COUNT, [_PLACES]))
+        return int(await self._scripts.run(_COUNT, [_PLACES]))
 
     # ---- records ----
 
     async def load(self, key: Key, known: Record | None) -> Record | None:
         count = 0 if known is None else known.step_count
-        found = await self._run(_LOAD, [_name(key), _PLACES], self._name, self._idle_ms, _member(key), *_at(known))
+        found = await self._scripts.run(
+            _LOAD, [_name(key), _PLACES], self._name, self._idle_ms, _member(key), *_at(known)
+        )
         if not found:
             return None
         if len(found) == 1:
@@ -194,7 +187,7 @@ class RedisStore:
     async def save(self, record: Record, instead_of: Record | None) -> None:
         key, generation = record.key, uuid.uuid4().hex
         arguments = (self._name, self._idle_ms, _member(key), *_at(instead_of), generation, _head(record))
-        if not await self._run(_SAVE, [_name(key), _PLACES, _ENDED], *arguments):
+        if not await self._scripts.run(_SAVE, [_name(key), _PLACES, _ENDED], *arguments):
             raise Overtaken(key)
         record.generation = record.revision = generation
 
@@ -202,33 +195,27 @@ class RedisStore:
         key, revision = record.key, uuid.uuid4().hex
         step = revision.encode() + _step(taken)
         arguments = (self._name, self._idle_ms, _member(key), *_at(record), step, self._ended if taken.done else 0)
-        if not await self._run(_APPEND, [_name(key), _PLACES, _ENDED], *arguments):
+        if not await self._scripts.run(_APPEND, [_name(key), _PLACES, _ENDED], *arguments):
             raise Overtaken(key)
         record.add(taken)
         record.revision = revision
 
     async def keep(self, key: Key, seconds: float) -> None:
-        await self._run(_KEEP, [_name(key), _PLACES], "", _milliseconds(seconds), _member(key))
+        await self._scripts.run(_KEEP, [_name(key), _PLACES], "", _milliseconds(seconds), _member(key))
 
     async def let_go(self, key: Key, seconds: float) -> None:
-        await self._run(_KEEP, [_name(key), _PLACES], self._name, _milliseconds(seconds), _member(key))
+        await self._scripts.run(_KEEP, [_name(key), _PLACES], self._name, _milliseconds(seconds), _member(key))
 
     async def expire(self, key: Key) -> None:
         """Redis forgets by itself, when no process has used the episode for its time."""
 
     async def delete(self, key: Key) -> bool:
-        return bool(await self._run(_DELETE, [_name(key), _PLACES, _ENDED], _member(key)))
+        return bool(await self._scripts.run(_DELETE, [_name(key), _PLACES, _ENDED], _member(key)))
 
     async def close(self) -> None:
+        await self._scripts.close()
         with suppress(RedisError, OSError):
             await self._redis.aclose()
-
-
-async def _answered(call: Awaitable[T]) -> T:
-    try:
-        return await call
-    except (RedisError, OSError) as error:
-        raise StoreUnavailable("the episode store does not answer") from error
 
 
 def _member(key: Key) -> str:

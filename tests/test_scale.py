@@ -25,6 +25,7 @@ from rolloutgym.cli.playing import oracle
 from rolloutgym.client import Client
 from rolloutgym.client.errors import EpisodeNotFound, StoreUnavailable
 from rolloutgym.server.environments.registry import AnyEnvironment, build_environments
+from rolloutgym.server.redis_scripts import Scripts
 from rolloutgym.server.settings import Settings
 from rolloutgym.server.store import Key
 from rolloutgym.server.store_redis import RedisStore
@@ -343,14 +344,14 @@ def test_a_service_catches_up_with_the_steps_that_it_has_not_seen(pair: Any) -> 
 
 def test_a_service_that_played_last_asks_the_store_once_a_step(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    run = RedisStore._run
+    run = Scripts.run
 
-    async def counted(self: RedisStore, script: str, *arguments: Any) -> Any:
-        calls.append(script)
-        return await run(self, script, *arguments)
+    async def counted(self: Scripts, source: str, *arguments: Any) -> Any:
+        calls.append(source)
+        return await run(self, source, *arguments)
 
     episode_id = pair[0].post("reset").json()["episode_id"]
-    monkeypatch.setattr(RedisStore, "_run", counted)
+    monkeypatch.setattr(Scripts, "run", counted)
     for step, place, expected in ((0, 0, 1), (1, 0, 1), (2, 1, 2), (3, 0, 2), (None, 0, 2)):
         calls.clear()
         assert pair[place].step(episode_id, step, add=1).status_code == 200
