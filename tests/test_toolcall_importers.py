@@ -179,9 +179,51 @@ def test_the_users_last_word_stays() -> None:
     assert [message.role for message in item.steps[-1].then] == ["tool", "user"]
 
 
+def test_calls_and_responses_under_names_of_their_own() -> None:
+    """As LLaMA-Factory has them, with the system message in a column."""
+    gold = {"name": "clock", "arguments": {"zone": "x"}}
+    for text in (json.dumps(gold), json.dumps([gold])):
+        item = sharegpt(
+            ("human", "Hi"), ("function_call", text), ("observation", "9"), ("gpt", "It is 9."), system="Be brief."
+        )
+        assert [(expected.name, expected.arguments) for expected in item.steps[0].calls] == [("clock", {"zone": "x"})]
+        assert [message.content for message in item.history] == ["Be brief.", "Hi"]
+        assert [turn.narration for turn in item.steps] == [False, True]
+
+
+def test_a_system_message_is_not_said_twice() -> None:
+    item = sharegpt(("system", "A"), ("human", "Hi"), ("gpt", call("clock")), system="B")
+    assert [message.content for message in item.history] == ["A", "Hi"]
+
+
+UNREAD = ['[clock(zone="x") and more]', "Action: clock(zone='x')", '{"name": "clock", "input": {"zone": "x"}}']
+
+
+@pytest.mark.parametrize("text", UNREAD)
+def test_a_call_that_is_not_read_is_not_taken_for_talk(text: str) -> None:
+    for said in ([("gpt", text)], [("gpt", text), ("human", "And now?"), ("gpt", call("clock"))]):
+        with pytest.raises(Unplayable):
+            sharegpt(("human", "Hi"), *said)
+        with pytest.raises(Unplayable):
+            openai(
+                {"role": "user", "content": "Hi"},
+                *({"role": "user" if who == "human" else "assistant", "content": words} for who, words in said),
+            )
+    for talk in (
+        "I have no clock (sorry).",
+        f"<think>Perhaps {text}? No.</think>Hello!",
+        "alarm-clock(s)",
+        'name: "x"',
+    ):
+        assert sharegpt(("human", "Hi"), ("gpt", talk)).scenario == "relevance"
+
+
 @pytest.mark.parametrize(
     ("said", "columns", "reason"),
     [
+        ([("human", "Hi"), ("gpt", "Hm"), ("tool", "9"), ("gpt", "It is 9.")], {}, "a tool answers message 1"),
+        ([("human", "Hi"), ("function_call", "the clock"), ("observation", "9")], {}, "holds no call"),
+        ([("human", "Hi"), ("gpt", "Hello")], {"tools": []}, "nothing to call"),
         ([("human", "Hi")], {}, "says nothing"),
         ([("gpt", call("clock"))], {}, "nobody speaks"),
         ([("system", "S"), ("gpt", call("clock"))], {}, "nobody speaks"),
@@ -273,6 +315,28 @@ def test_openai_legacy_function_call() -> None:
         {"role": "function", "name": "clock", "content": "9"},
     )
     assert item.steps[0].calls[0].name == item.steps[0].then[0].name == "clock"
+
+
+@pytest.mark.parametrize("column", ["messages", "conversations"])
+def test_openai_messages_with_tools_and_calls_in_their_text(column: str) -> None:
+    row = {
+        column: [
+            {"role": "system", "content": f"You may call <tools>{json.dumps(TOOLS)}</tools>"},
+            {"role": "user", "content": "Both?"},
+            {"role": "assistant", "content": call("weather", city="Rome") + call("clock", zone="x")},
+            {"role": "tool", "content": "20"},
+            {"role": "tool", "content": "9"},
+            {"role": "assistant", "content": "20 degrees, 9 o'clock."},
+        ]
+    }
+    item = read_row(row, "row")
+    assert [tool.function.name for tool in item.tools] == ["weather", "clock"]
+    assert [(e.name, e.arguments) for e in item.steps[0].calls] == [
+        ("weather", {"city": "Rome"}),
+        ("clock", {"zone": "x"}),
+    ]
+    assert [message.name for message in item.steps[0].then] == ["weather", "clock"]
+    assert item.scenario == "single"
 
 
 @pytest.mark.parametrize(

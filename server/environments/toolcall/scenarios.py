@@ -25,12 +25,18 @@ ROLES: dict[str, Role] = {
     "assistant": "assistant",
     "gpt": "assistant",
     "model": "assistant",
+    "function_call": "assistant",
+    "tool_call": "assistant",
     "tool": "tool",
     "function": "tool",
     "function_response": "tool",
+    "tool_response": "tool",
     "observation": "tool",
 }
 """The names that data sets give to the four roles."""
+
+CALLERS = frozenset({"function_call", "tool_call"})
+"""Names under which the assistant does nothing but call."""
 
 
 def classify(conversation: Sequence[Message]) -> Scenario:

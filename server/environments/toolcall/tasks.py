@@ -152,7 +152,10 @@ def read_row(row: Mapping[str, Any], id: str, shared_tools: Mapping[str, ToolSpe
         check_playable(item)
         _check_backend(item)
         return item
-    if row.get("conversations") is not None:
+    spoken = row.get("conversations")
+    if isinstance(spoken, list) and spoken and isinstance(spoken[0], Mapping) and "role" in spoken[0]:
+        conversation, tools = openai.read_row({**row, "messages": spoken})
+    elif spoken is not None:
         conversation, tools = sharegpt.read_row(row)
     elif row.get("messages") is not None:
         conversation, tools = openai.read_row(row)

@@ -5,6 +5,7 @@ The data set's assistant is the gold: its messages from the first call on become
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -121,7 +122,10 @@ def assemble(
     calls, turns without one are narration.
     """
     messages = merge_assistant(conversation)
+    _check_all_calls_are_read(messages, [tool.function.name for tool in (*tools, *later_tools)])
     scenario = classify(messages)
+    if scenario == "relevance" and not tools:
+        raise Unplayable("there is nothing to call, and no tool that could be")
     judged_from = next((i for i, m in enumerate(messages) if m.role == "assistant" and _judged(m, scenario)), None)
     if judged_from is None:
         raise Unplayable("the assistant says nothing")
@@ -145,6 +149,20 @@ def assemble(
     )
     check_playable(item)
     return item
+
+
+def _check_all_calls_are_read(messages: Sequence[Message], tools: Sequence[str]) -> None:
+    """`Unplayable` if the assistant seems to call where no call was read: such a turn would be taken for one that wants
+    none, and pay for talk."""
+    names = "|".join(map(re.escape, filter(None, tools))) or r"(?!)"
+    call = re.compile(rf"""(?<![\w.\-])(?:{names})\(|["']name["']\s*:\s*["'](?:{names})["']""")
+    for number, (message, following) in enumerate(zip(messages, [*messages[1:], None], strict=True)):
+        if message.role != "assistant" or message.tool_calls:
+            continue
+        if following is not None and following.role == "tool":
+            raise Unplayable(f"a tool answers message {number}, in which no call can be read")
+        if call.search(message.content.rpartition("</think>")[2]):
+            raise Unplayable(f"message {number} seems to call in a form that cannot be read")
 
 
 def _in_call_order(then: Sequence[Message], gold: Message) -> tuple[Message, ...]:

@@ -1,4 +1,8 @@
-"""Rows of OpenAI chat messages: `messages` of role/content/tool_calls, beside `tools`."""
+"""Rows of OpenAI chat messages: `messages` of role/content/tool_calls, beside `tools`.
+
+Some data sets write tools and calls into the text of such messages: a message without `tool_calls` is read as text, and
+without a `tools` column the system message's <tools> block is.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +11,8 @@ from pydantic import JsonValue, ValidationError
 
 from rolloutgym.models import FunctionCall, Message, ToolCall, ToolSpec
 from rolloutgym.server.environments.toolcall.importers.conversation import Unplayable, first_fault, role_of, tool_specs
-from rolloutgym.server.environments.toolcall.parsing import parse_structured
+from rolloutgym.server.environments.toolcall.importers.written import gold_message, tools_in
+from rolloutgym.server.environments.toolcall.parsing import Schemas, parse_structured
 
 
 def read_row(row: Mapping[str, Any]) -> tuple[list[Message], tuple[ToolSpec, ...]]:
@@ -15,11 +20,18 @@ def read_row(row: Mapping[str, Any]) -> tuple[list[Message], tuple[ToolSpec, ...
     spoken = row["messages"]
     if not isinstance(spoken, Sequence) or isinstance(spoken, str):
         raise Unplayable("messages are not a list")
+    specs = tool_specs(row.get("tools") or row.get("functions") or _tools_in_text(spoken))
+    schemas = {spec.function.name: spec.function.parameters for spec in specs}
     called: dict[str, str] = {}  # call id to tool name
-    return [_message(said, called) for said in spoken], tool_specs(row.get("tools") or row.get("functions") or ())
+    return [_message(said, called, schemas) for said in spoken], specs
 
 
-def _message(said: object, called: dict[str, str]) -> Message:
+def _tools_in_text(spoken: Sequence[object]) -> list[JsonValue]:
+    systems = [said for said in spoken if isinstance(said, Mapping) and said.get("role") == "system"]
+    return [tool for said in systems for tool in tools_in(_text(said.get("content")))]
+
+
+def _message(said: object, called: dict[str, str], schemas: Schemas) -> Message:
     if not isinstance(said, Mapping):
         raise Unplayable("a message is not an object")
     role, content = role_of(said.get("role")), _text(said.get("content"))
@@ -32,6 +44,8 @@ def _message(said: object, called: dict[str, str]) -> Message:
     if role != "assistant":
         return Message(role=role, content=content)
     calls = _calls(said)
+    if not calls:
+        return gold_message(content, schemas)
     called.update({call.id: call.function.name for call in calls if call.id})
     reply = parse_structured(calls, content)
     for problem in reply.problems:
@@ -40,7 +54,7 @@ def _message(said: object, called: dict[str, str]) -> Message:
     read = tuple(
         ToolCall(id=call.id, function=FunctionCall(name=call.name, arguments=call.arguments)) for call in reply.calls
     )
-    return Message(role=role, content=content, tool_calls=read or None)
+    return Message(role=role, content=content, tool_calls=read)
 
 
 def _calls(said: Mapping[str, Any]) -> list[ToolCall]:

@@ -1,7 +1,7 @@
 """ShareGPT/Hermes rows: `conversations` of from/value, calls and tool responses as tagged JSON in the text.
 
-The tools stand in a `tools` column (a list or its JSON text) or, without one, in the system message's <tools> block.
-`export_row` writes an item back in the same form.
+The tools stand in a `tools` column (a list or its JSON text) or, without one, in the system message's <tools> block;
+the system message may be a column `system`. `export_row` writes an item back in the same form.
 """
 
 import json
@@ -11,14 +11,14 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from rolloutgym.models import FunctionCall, Message, ToolCall, ToolSpec
+from rolloutgym.models import Message, ToolSpec
 from rolloutgym.server.environments.toolcall.importers.conversation import Unplayable, role_of, tool_specs
+from rolloutgym.server.environments.toolcall.importers.written import gold_message, tools_in
 from rolloutgym.server.environments.toolcall.items import Item, Turn
-from rolloutgym.server.environments.toolcall.parsing import Schemas, parse
-from rolloutgym.server.environments.toolcall.scenarios import Role
+from rolloutgym.server.environments.toolcall.parsing import Schemas
+from rolloutgym.server.environments.toolcall.scenarios import CALLERS
 
 _RESPONSE = re.compile(r"\s*<tool_response>\s*(.*?)\s*</tool_response>\s*", re.DOTALL | re.IGNORECASE)
-_TOOLS = re.compile(r"<tools>(.*?)</tools>", re.DOTALL | re.IGNORECASE)
 
 
 # ---- reading --------------------------------------------------------------------------------------------------------
@@ -30,43 +30,39 @@ def read_row(row: Mapping[str, Any]) -> tuple[list[Message], tuple[ToolSpec, ...
     if not isinstance(spoken, Sequence) or isinstance(spoken, str):
         raise Unplayable("conversations are not a list")
     said = [_said(each) for each in spoken]
-    tools = row.get("tools")
-    if tools is None:
-        tools = [tool for role, text in said if role == "system" for tool in _tools_in(text)]
-    specs = tool_specs(tools)
+    system = row.get("system")
+    if isinstance(system, str) and system.strip() and all(role_of(name) != "system" for name, _ in said):
+        said.insert(0, ("system", system))
+    specs = tool_specs(
+        row.get("tools") or [tool for name, text in said if role_of(name) == "system" for tool in tools_in(text)]
+    )
     schemas = {spec.function.name: spec.function.parameters for spec in specs}  # for forms whose values are untyped
-    conversation = [message for role, text in said for message in _messages(role, text, schemas)]
+    conversation = [message for name, text in said for message in _messages(name, text, schemas)]
     if conversation and conversation[0] == Message(role="system", content=system_text(specs)):
         del conversation[0]  # what `export_row` adds
     return conversation, specs
 
 
-def _said(message: object) -> tuple[Role, str]:
+def _said(message: object) -> tuple[str, str]:
+    """Who speaks, by the data set's name, and the text."""
     if not isinstance(message, Mapping):
         raise Unplayable("a message is not an object")
-    role, text = role_of(message.get("from")), message.get("value")
+    text = message.get("value")
     if not isinstance(text, str):
         raise Unplayable("a message has no text")
-    return role, text
+    return str(message.get("from")), text
 
 
-def _messages(role: Role, text: str, schemas: Schemas) -> list[Message]:
+def _messages(name: str, text: str, schemas: Schemas) -> list[Message]:
+    role = role_of(name)
     if role == "assistant":
-        return [gold_message(text, schemas)]
+        message = gold_message(text, schemas)
+        if name.lower() in CALLERS and not message.tool_calls:
+            raise Unplayable(f"a message from {name!r} holds no call that can be read")
+        return [message]
     if role == "tool":
         return [Message(role=role, content=response, name=_response_name(response)) for response in _responses(text)]
     return [Message(role=role, content=text)]
-
-
-def gold_message(text: str, schemas: Schemas) -> Message:
-    """What the data set's assistant wrote, read by the parser that reads the models' replies."""
-    reply = parse(text, schemas)
-    for problem in reply.problems:
-        if problem.broken_call:
-            raise Unplayable(f"the assistant's call cannot be read: {problem.code} at position {problem.at}")
-    calls = tuple(ToolCall(function=FunctionCall(name=call.name, arguments=call.arguments)) for call in reply.calls)
-    content = reply.content if reply.reasoning is None else f"<think>{reply.reasoning}</think>\n{reply.content}"
-    return Message(role="assistant", content=content.strip(), tool_calls=calls or None)
 
 
 def _responses(text: str) -> list[str]:
@@ -88,20 +84,6 @@ def _response_name(response: str) -> str | None:
     if isinstance(value, dict) and "content" in value and isinstance(value.get("name"), str):
         return str(value["name"])
     return None
-
-
-def _tools_in(system: str) -> list[JsonValue]:
-    tools: list[JsonValue] = []
-    for block in _TOOLS.findall(system):
-        text = block.strip()
-        while text[:1] in ("[", "{"):  # a list, or objects one after the other; a block in prose may be empty
-            try:
-                value, end = json.JSONDecoder().raw_decode(text)
-            except (json.JSONDecodeError, RecursionError):
-                raise Unplayable("the <tools> block is not JSON") from None
-            tools += value if isinstance(value, list) else [value]
-            text = text[end:].lstrip()
-    return tools
 
 
 # ---- writing --------------------------------------------------------------------------------------------------------

@@ -128,8 +128,8 @@ def read_kimi_k3(text: str, at: int, schemas: Schemas, found: Found) -> None:
 
 
 def _kimi_k3_block(text: str, at: int, start: int, schemas: Schemas, found: Found) -> int:
-    """`<|open|>call tool="…" index="1"<|sep|>`, then `<|open|>argument key="…" type="…"<|sep|>VALUE` and its end for each
-    argument, or `<|open|>json<|sep|>{…}` for all of them."""
+    """`<|open|>call tool="…"<|sep|>`, then `<|open|>argument key="…" type="…"<|sep|>VALUE` and its end for each,
+    or `<|open|>json<|sep|>{…}` for all of them."""
     head = _K3_CALL.match(text, at)
     if head is None:
         raise Unreadable(ProblemCode.MISSING_NAME, at)
