@@ -9,7 +9,7 @@ RUN python -m venv /opt/rolloutgym \
  && /opt/rolloutgym/bin/python -m pip install --no-cache-dir --quiet "setuptools>=77" \
  && /opt/rolloutgym/bin/python -m pip wheel --no-cache-dir --quiet --no-deps --no-build-isolation --wheel-dir /wheels /src \
  && wheel="$(echo /wheels/rolloutgym-*.whl)" \
- && /opt/rolloutgym/bin/python -m pip install --no-cache-dir --quiet --only-binary :all: "${wheel}[server,redis]" \
+ && /opt/rolloutgym/bin/python -m pip install --no-cache-dir --quiet --only-binary :all: "${wheel}[server,redis]" dumb-init \
  && /opt/rolloutgym/bin/python -m pip --python /opt/sandbox/bin/python install --no-cache-dir --quiet --only-binary :all: \
       numpy sympy mpmath \
  && /opt/rolloutgym/bin/python -m pip uninstall --yes --quiet setuptools pip \
@@ -31,4 +31,7 @@ USER 10001:10001
 EXPOSE 8000
 HEALTHCHECK --interval=10s --timeout=5s --start-period=20s --retries=3 \
   CMD ["python", "-c", "import os, urllib.request as r; r.urlopen(f\"http://127.0.0.1:{os.environ['ROLLOUTGYM_PORT']}/health\", timeout=4)"]
+# Process 1 reaps what killed workers and sandboxes leave, and hands signals to the service alone. A terminal's Ctrl-C
+# reaches the service as well: as SIGTERM, the copy is not a second, impatient one.
+ENTRYPOINT ["dumb-init", "--single-child", "--rewrite", "2:15", "--"]
 CMD ["rolloutgym", "serve"]

@@ -416,11 +416,11 @@ def start_balancer(tmp_path: Path) -> Iterator[Callable[..., str]]:
         def start(ports: Sequence[int], *, round_robin: bool = False) -> str:
             port = _free_port()
             shipped = (Path(__file__).parent.parent / "deploy" / "nginx" / "nginx.conf").read_text(encoding="utf-8")
-            (line,) = set(re.findall(r" *server rolloutgym-1:8000(.*;)\n", shipped))
-            servers = "".join(f"server 127.0.0.1:{each}{line}\n" for each in ports)
-            config = re.sub(r"( *server rolloutgym-\d:8000.*\n)+", servers, shipped)
+            (line,) = re.findall(r" *server rolloutgym:8000(.*) resolve;\n", shipped)
+            servers = "".join(f"server 127.0.0.1:{each}{line};\n" for each in ports)
+            config = re.sub(r" *server rolloutgym:8000.*\n", servers, shipped)
             if round_robin:
-                config = config.replace("hash $affinity consistent;", "")
+                config = config.replace("hash $affinity;", "")
             config = config.replace("listen 8000;", f"listen 127.0.0.1:{port};").replace("auto;", "1;")
             paths = "".join(
                 f"{kind}_temp_path {tmp_path}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")

@@ -22,7 +22,7 @@ from rolloutgym.server.environments.registry import build_environments
 from rolloutgym.server.sandbox.launch import read_layout
 from rolloutgym.server.settings import Settings
 
-IMAGE = os.environ.get("ROLLOUTGYM_TEST_IMAGE", "rolloutgym")
+IMAGE = os.environ.get("TEST_IMAGE", "rolloutgym")
 LARGEST_MB = 400
 """Of the image beyond its base's Python."""
 

@@ -78,18 +78,25 @@ def settings_of(variables: dict[str, str]) -> Settings:
 
 def test_the_settings_in_the_files_are_settings() -> None:
     assert settings_of(manifest_of("ConfigMap")["data"]).store == "redis://rolloutgym-redis:6379/0"
-    assert settings_of(COMPOSE["services"]["rolloutgym-1"]["environment"]).store == "redis://redis:6379/0"
+    variables = COMPOSE["services"]["rolloutgym"]["environment"]
+    # A variable without a value is the shell's.
+    assert settings_of({**variables, "ROLLOUTGYM_API_KEY": "k"}).store == "redis://redis:6379/0"
+    assert variables["ROLLOUTGYM_API_KEY"] is None
 
 
 def test_the_compose_file_ties_replicas_redis_and_nginx_together() -> None:
     services = COMPOSE["services"]
-    assert set(services) == {"rolloutgym-1", "rolloutgym-2", "redis", "nginx"}
-    for name in ("rolloutgym-1", "rolloutgym-2"):
-        assert services[name]["read_only"]
-        assert services[name]["cap_drop"] == ["ALL"]
+    assert set(services) == {"rolloutgym", "redis", "nginx"}
+    replica = services["rolloutgym"]
+    assert replica["read_only"]
+    assert replica["cap_drop"] == ["ALL"]
+    assert replica["scale"] > 1
     nginx = (ROOT / "deploy" / "nginx" / "nginx.conf").read_text(encoding="utf-8")
-    assert set(re.findall(r"server ([\w-]+):8000", nginx)) == {"rolloutgym-1", "rolloutgym-2"}
+    assert re.findall(r"server ([\w-]+):8000 .* resolve;", nginx) == ["rolloutgym"]
     assert services["nginx"]["volumes"] == ["./deploy/nginx/nginx.conf:/etc/nginx/nginx.conf:ro"]
+    # Nobody but this machine reaches it unasked.
+    assert services["nginx"]["ports"] == ["${PUBLISH:-127.0.0.1:8000}:8000"]
+    assert not {"ports", "network_mode"} & (set(replica) | set(services["redis"]))
 
 
 @pytest.mark.redis
@@ -118,6 +125,7 @@ def test_the_dockerfile_builds_with_both_builders_and_keeps_its_promises() -> No
     assert "<<" not in text
     final = text[text.rindex("\nFROM") :]
     assert re.search(r"^USER 10001:10001$", final, re.MULTILINE)
+    assert re.search(r'^ENTRYPOINT \["dumb-init", .*"--"\]$', final, re.MULTILINE)
     assert re.search(r'^CMD \["rolloutgym", "serve"\]$', final, re.MULTILINE)
     assert "HEALTHCHECK" in final
     assert "COPY . " not in final

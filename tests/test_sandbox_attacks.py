@@ -205,7 +205,7 @@ def test_attacks_are_held_in_a_container(
         or subprocess.run(["docker", "info"], capture_output=True, check=False).returncode
     ):
         pytest.skip("needs a Docker engine")
-    image = os.environ.get("ROLLOUTGYM_TEST_IMAGE", "python:3.11-slim")
+    image = os.environ.get("TEST_IMAGE", "python:3.11-slim")
     mounts = [f"--volume={copied}:/copied:ro", f"--volume={_site_packages()}:/site:ro"]
     summary = _play_elsewhere(
         [

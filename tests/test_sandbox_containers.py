@@ -1,4 +1,4 @@
-"""The docker backend, against a real engine: the image named by ROLLOUTGYM_TEST_IMAGE, or python:3.11-slim."""
+"""The docker backend, against a real engine: the image named by TEST_IMAGE, or python:3.11-slim."""
 
 import asyncio
 import gc
@@ -14,7 +14,7 @@ from rolloutgym.server.errors import SandboxUnavailable
 from rolloutgym.server.sandbox.client import Limits, Sandbox, SandboxConfig, SessionLost
 from rolloutgym.server.sandbox.containers import _InOrder
 
-IMAGE = os.environ.get("ROLLOUTGYM_TEST_IMAGE", "python:3.11-slim")
+IMAGE = os.environ.get("TEST_IMAGE", "python:3.11-slim")
 Play = Callable[[Callable[[Sandbox], Awaitable[Any]]], Any]
 
 
