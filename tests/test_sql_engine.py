@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from rolloutgym.server.environments.sql import engine as module
 from rolloutgym.server.environments.sql import gold
 from rolloutgym.server.environments.sql.answers import AnswerOptions
-from rolloutgym.server.environments.sql.database import Limits
+from rolloutgym.server.environments.sql.database import Database, Limits, QueryResult
 from rolloutgym.server.environments.sql.engine import Engine, Subject
 from rolloutgym.server.environments.sql.formatting import Caps
 from rolloutgym.server.environments.sql.perturbation import COPIES
@@ -178,6 +178,33 @@ def test_a_gold_is_computed_once(engine: Engine, subject: Subject, monkeypatch: 
         engine.query(subject, "SELECT 1", "sqlite", Caps(), ())
         assert engine.grade(subject, "Joe | 52\nIda | 41\nAnn | 32", AnswerOptions())
     assert len(computed) == 1
+
+
+def test_only_the_models_sql_is_watched(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gold query that is expensive is not the model's doing."""
+    watched: list[bool] = []
+    seen: list[tuple[str, bool]] = []
+    query = Database.query
+
+    @contextmanager
+    def watch() -> Iterator[None]:
+        watched.append(True)
+        yield
+        watched.clear()
+
+    def noting(self: Database, sql: str, **caps: int) -> QueryResult:
+        seen.append((sql, bool(watched)))
+        return query(self, sql, **caps)
+
+    monkeypatch.setattr(Database, "query", noting)
+    engine = Engine(Limits(), watch)
+    mine = "SELECT name, age FROM singer WHERE age >= 31 ORDER BY age DESC"
+    engine.query(subject, mine, "sqlite", Caps(), ())
+    assert engine.grade_sql(subject, mine, "sqlite", AnswerOptions())
+    engine.close()
+    assert {sql for sql, is_watched in seen if is_watched} == {mine}
+    assert len([sql for sql, _ in seen if sql == mine]) == 2 + COPIES
+    assert mine not in {sql for sql, is_watched in seen if not is_watched}
 
 
 def test_old_databases_are_closed(subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from rolloutgym.cli.policies import sql as policies
 from rolloutgym.models import FunctionCall, SqlAction, SqlInfo, SqlObservation, StopReason, ToolCall
 from rolloutgym.server.environments.base import Outcome
+from rolloutgym.server.environments.sql.database import Limits
 from rolloutgym.server.environments.sql.environment import SqlEnvironment, from_settings
 from rolloutgym.server.environments.sql.episode import SqlEpisode
 from rolloutgym.server.environments.sql.options import SqlOptions
@@ -313,6 +314,21 @@ async def test_answers_in_sql_are_judged_on_copies_too(environment: SqlEnvironme
     assert "one SELECT statement" in observation.messages[0].content
     assert _info(await _say(episode, f"ANSWER: {sql}")).success is right
     await environment.stop()
+
+
+async def test_sql_that_costs_its_process_is_a_step_like_others(environment: SqlEnvironment) -> None:
+    """No error that a trainer would mask: the query failed, and as an answer it is wrong."""
+    stuck = "SELECT trim(replace(x, '0', 'z'), substr(x, 1, 50000) || 'z') FROM (SELECT hex(zeroblob(240000)) AS x)"
+    isolated = SqlEnvironment(environment.tasks, workers=1, limits=Limits(cpu_s=0.1))
+    await isolated.start()
+    episode, _ = await _start(isolated, answer="sql")
+    for repeat in (False, True):
+        outcome = await _say(episode, f"QUERY: {stuck}")
+        assert "too expensive" in _content(outcome)
+        assert (_info(outcome).execution_ok, _info(outcome).repeat) == (False, repeat)
+    answered = await _say(episode, f"ANSWER: {stuck}")
+    assert (_info(answered).success, _info(answered).stop_reason) == (False, StopReason.ANSWERED)
+    await isolated.stop()
 
 
 async def test_what_is_shown_is_capped(environment: SqlEnvironment) -> None:

@@ -20,13 +20,15 @@ from rolloutgym.server.environments.sql.answers import AnswerOptions
 from rolloutgym.server.environments.sql.database import Limits
 from rolloutgym.server.environments.sql.engine import Engine, Opened, Subject
 from rolloutgym.server.environments.sql.formatting import Caps
-from rolloutgym.server.environments.sql.workers import Executor, InProcess, WorkerPool
+from rolloutgym.server.environments.sql.workers import Executor, InProcess, TooExpensive, WorkerPool
 from rolloutgym.server.errors import Internal, WorkerLost
 
 pytestmark = pytest.mark.anyio
 
 LIMITS = Limits(cpu_s=1.0, steps=10**12)
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
+STUCK = "SELECT trim(replace(x, '0', 'z'), substr(x, 1, 50000) || 'z') FROM (SELECT hex(zeroblob(240000)) AS x)"
+"""Minutes in one call of a function, while nothing looks at a limit."""
 
 
 @pytest.fixture
@@ -112,6 +114,21 @@ async def test_a_hang_ends_at_the_deadline_of_the_call(subject: Subject) -> None
     await pool.start()
     assert await _lose(pool, subject, signal.SIGSTOP) < 5
     assert (await pool.run(Engine.open, subject)).tables == ("singer",)
+    await pool.stop()
+    assert not _children()
+
+
+async def test_sql_that_sticks_in_one_instruction_is_too_expensive_and_no_fault(subject: Subject) -> None:
+    """Else a model could turn a bad reward into an error at will."""
+    pool = WorkerPool(1, Limits(cpu_s=0.1), call_s=60)
+    await pool.start()
+    assert (await pool.run(Engine.open, subject)).tables == ("singer",)
+    with pytest.raises(TooExpensive):
+        await pool.run(Engine.query, subject, STUCK, "sqlite", Caps(), ())
+    with pytest.raises(TooExpensive):
+        await pool.run(Engine.grade_sql, subject, STUCK, "sqlite", AnswerOptions())
+    assert (await pool.run(Engine.open, subject)).tables == ("singer",)
+    assert pool.health() == {"workers": 1, "alive": 1, "lost": 2}
     await pool.stop()
     assert not _children()
 

@@ -25,6 +25,7 @@ Cell = None | int | float | str | bytes
 Row = tuple[Cell, ...]
 FailureKind = Literal["syntax", "denied", "limit", "timeout", "memory", "other"]
 
+TOO_EXPENSIVE = "the query is too expensive: it was stopped"
 STEPS_PER_TICK = 1000
 _OPEN_MODE = "mode=ro&immutable=1"
 _CHUNK_ROWS = 32
@@ -303,7 +304,7 @@ class Database:
     def _failure(self, error: Exception) -> QueryFailed | DatabaseBroken:
         message = str(error)
         if self._timed_out:
-            return QueryFailed("timeout", "the query is too expensive: it was stopped")
+            return QueryFailed("timeout", TOO_EXPENSIVE)
         if isinstance(error, MemoryError):
             return QueryFailed("memory", "the query needs too much memory: it was stopped")
         if self._denied is not None:

@@ -6,6 +6,7 @@ goes out is text for the model, a verdict, and a query's potential.
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -81,6 +82,7 @@ class Ran(NamedTuple):
     """How close it is to the gold query, 0 to 1; 0 where it failed."""
 
 
+Watch: TypeAlias = Callable[[], AbstractContextManager[object]]
 Comparison: TypeAlias = Callable[[QueryResult, Gold, AnswerOptions], bool]
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -89,7 +91,9 @@ Value = TypeVar("Value")
 class Engine:
     """Guarded databases and golds of one process. Not for several threads."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, watch: Watch = nullcontext) -> None:
+        """`watch` is entered around whatever runs SQL that a model wrote, and around nothing else."""
+        self._watch = watch
         self._databases: _Kept[str, Database] = _Kept(MAX_DATABASES, Database.close)
         self._golds: _Kept[Subject, _Goal] = _Kept(MAX_GOLDS)
         self._copies = Copies()
@@ -136,8 +140,8 @@ class Engine:
         # The count that is shown stops at COUNT_CAP, so that the cap says nothing of the gold's size.
         max_rows = max(COUNT_CAP, 2 * len(goal.gold.rows))
         try:
-            sql = _translated(sql, dialect)
-            result = database.query(sql, max_rows=max_rows)
+            with self._watch():
+                result = database.query(_translated(sql, dialect), max_rows=max_rows)
         except QueryFailed as error:
             return Ran(error.message + _hint(error.message, database, known), failed=True, seen=(), potential=0.0)
         return Ran(show_result(result, caps), failed=False, seen=_seen(result), potential=goal.potential(result))
@@ -149,7 +153,8 @@ class Engine:
     def grade_sql(self, subject: Subject, sql: str, dialect: Dialect, options: AnswerOptions) -> bool:
         """Whether the query's result answers the question, and still does on perturbed copies of the database."""
         try:
-            sql = _translated(sql, dialect)
+            with self._watch():
+                sql = _translated(sql, dialect)
         except QueryFailed:
             return False
         return self._agrees(subject, sql, options, compare) and all(
@@ -158,10 +163,12 @@ class Engine:
 
     def _agrees(self, subject: Subject, sql: str, options: AnswerOptions, agree: Comparison) -> bool:
         goal = self._goal(subject)
+        database = self._database(subject.database)
         try:
-            result = self._database(subject.database).query(
-                sql, max_rows=goal.gold.candidates + 1, max_cells=MAX_CELLS, max_bytes=MAX_BYTES
-            )
+            with self._watch():
+                result = database.query(
+                    sql, max_rows=goal.gold.candidates + 1, max_cells=MAX_CELLS, max_bytes=MAX_BYTES
+                )
         except QueryFailed:
             return False
         # Right rows that come from nowhere are a constant.

@@ -14,6 +14,7 @@ from rolloutgym.server.environments.sql.clock import NOW
 from rolloutgym.server.environments.sql.database import DENIED_FUNCTIONS, Limits
 from rolloutgym.server.environments.sql.episode import SqlEpisode
 from rolloutgym.server.environments.sql.options import SqlOptions
+from rolloutgym.server.environments.sql.perturbation import COPIES
 from rolloutgym.server.environments.sql.prompts import PROMPT_VERSION, TOOLS
 from rolloutgym.server.environments.sql.questions import SqlTask
 from rolloutgym.server.environments.sql.rewards import reward_range
@@ -42,7 +43,7 @@ class SqlEnvironment(Environment[SqlTask, SqlOptions, SqlAction, SqlObservation]
         self._limits = limits or Limits()
         self._workers = workers
         self._executor: Executor = (
-            WorkerPool(workers, self._limits, call_s=_CALL_S + 2 * self._limits.cpu_s)
+            WorkerPool(workers, self._limits, call_s=_CALL_S + (COPIES + 1) * self._limits.cpu_s)
             if workers
             else InProcess(self._limits)
         )

@@ -21,12 +21,13 @@ from rolloutgym.server.environments.sql.actions import (
     sample_request,
     table_name,
 )
+from rolloutgym.server.environments.sql.database import TOO_EXPENSIVE
 from rolloutgym.server.environments.sql.engine import Engine, Subject
 from rolloutgym.server.environments.sql.options import SqlOptions
 from rolloutgym.server.environments.sql.prompts import TOOLS, question_prompt, step_prompt, system_prompt
 from rolloutgym.server.environments.sql.questions import SqlTask
 from rolloutgym.server.environments.sql.rewards import Ending, Move, Verdict, components
-from rolloutgym.server.environments.sql.workers import Executor
+from rolloutgym.server.environments.sql.workers import Executor, TooExpensive
 from rolloutgym.server.errors import InvalidRequest
 
 SAMPLE_ROWS = 5
@@ -132,15 +133,23 @@ class SqlEpisode(Episode[SqlAction]):
         return _Effect(shown.text, shown.failed, key=(command.verb, f"{name.lower()} {rows}"), seen=shown.seen)
 
     async def _query(self, sql: str) -> _Effect:
-        ran = await self._executor.run(Engine.query, self._subject, sql, self._options.dialect, self._caps, self._known)
-        return _Effect(ran.text, ran.failed, key=("QUERY", _normalised(sql)), seen=ran.seen, potential=ran.potential)
+        key = ("QUERY", _normalised(sql))
+        run, dialect = self._executor.run, self._options.dialect
+        try:
+            ran = await run(Engine.query, self._subject, sql, dialect, self._caps, self._known)
+        except TooExpensive:
+            return _Effect(TOO_EXPENSIVE, failed=True, key=key)
+        return _Effect(ran.text, ran.failed, key=key, seen=ran.seen, potential=ran.potential)
 
     async def _answer(self, answer: str) -> _Effect:
         subject, options = self._subject, self._options
         if options.answer == "value":
             right = await self._executor.run(Engine.grade, subject, answer, options.answers())
         else:
-            right = await self._executor.run(Engine.grade_sql, subject, answer, options.dialect, options.answers())
+            try:
+                right = await self._executor.run(Engine.grade_sql, subject, answer, options.dialect, options.answers())
+            except TooExpensive:
+                right = False
         return _Effect(_ANSWERED, verdict="right" if right else "wrong")
 
     # -- what the episode makes of it

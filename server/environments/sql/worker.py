@@ -12,8 +12,9 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
 from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter
@@ -30,6 +31,10 @@ _DATA_BYTES = 768 * 2**20
 _FILE_BYTES = 256 * 2**20
 _OPEN_FILES = 256
 _PR_SET_PDEATHSIG = 1
+WATCH_FACTOR = 3
+"""How many times the processor time of a query the process may spend on one, until it is killed by `WATCH_SIGNAL`: one
+call of a function on long texts can take minutes, during which nothing inside of SQLite looks at a limit."""
+WATCH_SIGNAL = signal.SIGPROF
 
 
 def main() -> None:
@@ -46,7 +51,7 @@ def serve(connection: socket.socket) -> None:
     if first is None:
         return
     limits: Limits = pickle.loads(first)
-    engine = Engine(limits)
+    engine = Engine(limits, partial(_watched, WATCH_FACTOR * limits.cpu_s))
     _send(connection, OK + b"null")
     try:
         while (message := _receive(connection)) is not None:
@@ -59,6 +64,16 @@ def serve(connection: socket.socket) -> None:
             _send(connection, answer)
     finally:
         engine.close()
+
+
+@contextmanager
+def _watched(seconds: float) -> Iterator[None]:
+    """Let the kernel kill this process if it spends more of the processor's time than that meanwhile."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 @cache

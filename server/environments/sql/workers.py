@@ -1,8 +1,9 @@
 """Where SQL runs: in a few processes of their own, so that a crash, a hang or a huge string costs one of them.
 
 A pool hands one call at a time to an idle worker over a socket. A worker that dies, does not answer in time, or answers
-what cannot be read is killed, its call raises `WorkerLost`, and the next call on its place starts another. Workers are
-started afresh (never forked from the service, which has threads) with an environment that holds no secret.
+what cannot be read is killed, its call raises `WorkerLost`, and the next call on its place starts another. One that was
+ended because a model's SQL used up the processor's time is no fault of ours: its call raises `TooExpensive`. Workers
+are started afresh (never forked from the service, which has threads) with an environment that holds no secret.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from pydantic import ValidationError
 
 from rolloutgym.server.environments.sql.database import DatabaseBroken, Limits
 from rolloutgym.server.environments.sql.engine import Engine, GoldFailed
-from rolloutgym.server.environments.sql.worker import FAULT, HEADER, OK, adapter, fault
+from rolloutgym.server.environments.sql.worker import FAULT, HEADER, OK, WATCH_SIGNAL, adapter, fault
 from rolloutgym.server.errors import Internal, WorkerLost
 
 P = ParamSpec("P")
@@ -31,6 +32,10 @@ _KEPT_VARIABLES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 _MAX_MESSAGE = 64 * 2**20
 
 
+class TooExpensive(Exception):
+    """A model's SQL spent so much of the processor's time that its process was ended."""
+
+
 class Executor(Protocol):
     """Runs engine methods somewhere."""
 
@@ -39,7 +44,8 @@ class Executor(Protocol):
     async def stop(self) -> None: ...
 
     async def run(self, method: Callable[Concatenate[Engine, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """The method's result. Raises `WorkerLost` (nothing happened), `Internal` (the task's data are at fault)."""
+        """The method's result. Raises `TooExpensive`, `WorkerLost` (nothing happened), `Internal` (the task's data are
+        at fault)."""
         ...
 
     def health(self) -> Mapping[str, int]: ...
@@ -113,6 +119,8 @@ class WorkerPool:
         except (WorkerLost, ValidationError):
             self._lost += 1
             worker.kill()
+            if worker.was_stopped_for_cost:
+                raise TooExpensive from None
             raise WorkerLost("a process that runs SQL was lost") from None
         except asyncio.CancelledError:
             # The call may still run: its worker cannot be given to anybody else.
@@ -158,6 +166,11 @@ class _Worker(asyncio.Protocol):
         """Of the process that was started last."""
         assert self._process is not None
         return self._process.pid
+
+    @property
+    def was_stopped_for_cost(self) -> bool:
+        """Whether the process has ended for spending too much of the processor's time on a model's SQL."""
+        return self._process is not None and self._process.returncode == -WATCH_SIGNAL
 
     async def start(self, limits: Limits) -> None:
         """Start the process and wait until it answers. Raises `WorkerLost`."""
