@@ -111,7 +111,7 @@ class EpisodeDone(ServiceFault):
 
 
 class EpisodeBusy(ServiceFault):
-    """Another connection or worker holds the episode."""
+    """Another request has changed the episode meanwhile; nothing was done."""
 
     answers_to = ErrorCode.EPISODE_BUSY
 

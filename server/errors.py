@@ -108,7 +108,7 @@ class EpisodeDone(ServiceError):
 
 
 class EpisodeBusy(ServiceError):
-    """Another connection or worker holds the episode."""
+    """Another request has changed the episode meanwhile; nothing was done."""
 
     code, boundary, status, retryable = ErrorCode.EPISODE_BUSY, "session", 409, True
 

@@ -215,7 +215,7 @@ async def test_use_sets_the_time_anew(make_store: MakeStore, use: str) -> None:
     store = make_store(idle_timeout_s=60.0)
     record = await begun(store)
     await store.keep(KEY, 0.3)
-    uses = {
+    uses: dict[str, Callable[[], Any]] = {
         "load": lambda: store.load(KEY, record),
         "append": lambda: store.append(record, taken(0)),
         "keep": lambda: store.keep(KEY, 60.0),
