@@ -219,6 +219,30 @@ def test_old_databases_are_closed(subject: Subject, tmp_path: Path, monkeypatch:
     engine.close()
 
 
+def test_what_is_used_stays_and_what_is_large_drives_out_more() -> None:
+    dropped: list[str] = []
+    kept: module._Kept[str, str] = module._Kept(6, weigh=len, discard=dropped.append)
+    for text in ("a", "bb", "ccc"):
+        kept.get(text, lambda text=text: text)  # type: ignore[misc]
+    kept.get("a", pytest.fail)
+    assert kept.get("dd", lambda: "dd") == "dd"
+    assert dropped == ["bb"]
+    kept.get("a", pytest.fail)
+    assert kept.get("eeeeeeeee", lambda: "eeeeeeeee") == "eeeeeeeee"
+    assert dropped == ["bb", "ccc", "dd", "a"]
+    kept.get("eeeeeeeee", pytest.fail)
+    kept.clear()
+    assert dropped[-1] == "eeeeeeeee"
+
+
+def test_large_golds_are_not_all_kept(engine: Engine, subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_GOLD_CELLS", 1)
+    monkeypatch.setattr(engine._golds, "_size", 25)
+    for gold_sql in ("SELECT 1", "SELECT name, city, years FROM lives", "SELECT 2"):
+        engine.open(subject._replace(gold_sql=gold_sql))
+    assert len(engine._golds._values) == 2
+
+
 def test_what_was_seen(engine: Engine, subject: Subject) -> None:
     assert engine.describe(subject.database, "SINGER").seen == ("singer",)
     assert engine.sample(subject.database, "other", 2, Caps()).seen == ("other.age", "other.name")

@@ -41,8 +41,11 @@ from rolloutgym.server.environments.sql.rewards import Target, potential
 
 __all__ = ["Engine", "GoldFailed", "Opened", "Ran", "Shown", "Subject"]
 
-MAX_DATABASES = 64
-MAX_GOLDS = 2_048
+MAX_DATABASES = 96
+"""Open at once: those of eight or so tasks with their copies."""
+MAX_GOLD_CELLS = 1_000_000
+"""Of all golds that are kept; a small one counts as `_GOLD_CELLS`."""
+_GOLD_CELLS = 250
 _NO_TABLE = re.compile(r"no such table: (?:main\.)?(.+)")
 _NO_COLUMN = re.compile(r"no such column: (?:.*\.)?(.+)")
 
@@ -94,8 +97,8 @@ class Engine:
     def __init__(self, limits: Limits, watch: Watch = nullcontext) -> None:
         """`watch` is entered around whatever runs SQL that a model wrote, and around nothing else."""
         self._watch = watch
-        self._databases: _Kept[str, Database] = _Kept(MAX_DATABASES, Database.close)
-        self._golds: _Kept[Subject, _Goal] = _Kept(MAX_GOLDS)
+        self._databases: _Kept[str, Database] = _Kept(MAX_DATABASES, discard=Database.close)
+        self._golds: _Kept[Subject, _Goal] = _Kept(MAX_GOLD_CELLS, weigh=_Goal.weight)
         self._copies = Copies()
         self._limits = limits
 
@@ -204,6 +207,10 @@ class _Goal:
         self.gold = gold
         self._target = Target.of(gold.read, width=len(gold.columns), height=len(gold.rows))
 
+    def weight(self) -> int:
+        """About how many cells it holds in memory."""
+        return max(_GOLD_CELLS, self.gold.cells)
+
     def reads_gold_table(self, result: QueryResult) -> bool:
         """Whether the query reads a table that the gold query reads, if that reads one at all."""
         return not self._target.tables or any(table in self._target.tables for table, _ in result.read)
@@ -221,19 +228,29 @@ class _Goal:
 
 
 class _Kept(Generic[Key, Value]):
-    """The `size` values that were made last."""
+    """The values that were used last, as many as weigh no more than `size` together; one of them at least."""
 
-    def __init__(self, size: int, discard: Callable[[Value], None] | None = None) -> None:
+    def __init__(
+        self,
+        size: int,
+        *,
+        weigh: Callable[[Value], int] = lambda value: 1,
+        discard: Callable[[Value], None] | None = None,
+    ) -> None:
         self._size = size
+        self._weigh = weigh
         self._discard = discard
+        self._weight = 0
         self._values: dict[Key, Value] = {}
 
     def get(self, key: Key, make: Callable[[], Value]) -> Value:
-        value = self._values.get(key)
+        value = self._values.pop(key, None)
         if value is None:
-            value = self._values[key] = make()
-            if len(self._values) > self._size:
+            value = make()
+            self._weight += self._weigh(value)
+            while self._values and self._weight > self._size:
                 self._drop()
+        self._values[key] = value
         return value
 
     def clear(self) -> None:
@@ -242,6 +259,7 @@ class _Kept(Generic[Key, Value]):
 
     def _drop(self) -> None:
         value = self._values.pop(next(iter(self._values)))
+        self._weight -= self._weigh(value)
         if self._discard is not None:
             self._discard(value)
 

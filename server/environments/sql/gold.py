@@ -63,6 +63,11 @@ class Gold:
         """Rows of the result together with those that a LIMIT cuts off although they tie with the last of them."""
         return max(sum(len(group.rows) for group in expected) for expected in self.accepted)
 
+    @property
+    def cells(self) -> int:
+        """Cells of all accepted results together."""
+        return len(self.columns) * sum(len(group.rows) for expected in self.accepted for group in expected)
+
     @cached_property
     def has_reals(self) -> bool:
         return any(isinstance(cell, float) for row in self.rows for cell in row)
