@@ -67,6 +67,9 @@ def _refused(number: int) -> int:
         ("openat", (0, 0, 0o1001), RET_ALLOW),  # O_WRONLY | O_TRUNC
         ("openat", (0, 0, 0o1000), _refused(errno.EACCES)),  # O_RDONLY | O_TRUNC
         ("clone", (0x003D0F00,), RET_ALLOW),  # what a thread is made with
+        ("clone", (0x007D0F00,), RET_ALLOW),  # by musl
+        ("clone", (0x003D0B00,), _refused(errno.EPERM)),  # a thread with descriptors of its own
+        ("clone", (0x003D1F00,), _refused(errno.EPERM)),  # CLONE_PIDFD
         ("clone", (17,), _refused(errno.EPERM)),  # SIGCHLD: a fork
         ("clone", (0x10000000 | 0x10000,), _refused(errno.EPERM)),  # CLONE_NEWUSER
         ("clone3", (), _refused(errno.ENOSYS)),
@@ -97,6 +100,12 @@ def _refused(number: int) -> int:
         ("fcntl", (0, 8), _refused(errno.EPERM)),  # F_SETOWN
         ("ioctl", (0, 0x5401), RET_ALLOW),
         ("ioctl", (0, 0x5412), _refused(errno.ENOTTY)),  # TIOCSTI
+        ("get_robust_list", (0,), RET_ALLOW),
+        ("get_robust_list", (77,), _refused(errno.EPERM)),
+        ("getsockopt", (3, 1, 4), RET_ALLOW),  # SO_ERROR
+        ("getsockopt", (3, 1, 77), _refused(errno.EPERM)),  # SO_PEERPIDFD
+        ("fallocate", (3, 0), RET_ALLOW),
+        ("fallocate", (3, 1), _refused(errno.EOPNOTSUPP)),  # FALLOC_FL_KEEP_SIZE
         ("pipe2", (0, 0o2000000), RET_ALLOW),
         ("pipe2", (0, 0o200), _refused(errno.EPERM)),  # O_NOTIFICATION_PIPE
         ("fchmodat", (), _refused(0)),  # success, and nothing done

@@ -1,11 +1,13 @@
 """Nothing is left: processes, descriptors, scratch, slots; after many runs, after a kill, after hostile trees."""
 
 import asyncio
+import errno
 import gc
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -199,6 +201,10 @@ def test_remove_tree_takes_hostile_trees_and_follows_no_link(tmp_path: Path) -> 
     (top / "closed" / "inner").mkdir()
     (top / "closed" / "inner" / "link").symlink_to(outside)
     (top / "closed").chmod(0)
+    for i in range(20):  # names that a clean-up might choose itself
+        (top / f".moved-{i}").touch()
+        (top / f"moved-{i}" / "inner").mkdir(parents=True)
+    (top / os.fsdecode(b"\xff" * 255) / "\n").mkdir(parents=True)
     here = os.open(top, os.O_RDONLY)
     for _ in range(1500):  # far beyond what a path can name
         os.mkdir("d" * 50, dir_fd=here)
@@ -253,6 +259,42 @@ def test_scratch_is_measured(tmp_path: Path, kind: str, over: bool) -> None:
     max_files = 1000 if kind == "deep" else 20
     assert scratch.exceeds(top, 200_000, max_files) is over
     assert _descriptors() == before
+
+
+def test_what_cannot_be_measured_is_over() -> None:
+    """A folder that may be written but not listed, looked at by a server that is not root."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to look as another user")
+    with tempfile.TemporaryDirectory() as name:
+        top = Path(name) / "top"
+        (top / "closed").mkdir(parents=True)
+        for folder in (Path(name), top):
+            folder.chmod(0o755)
+        (top / "closed").chmod(0o333)
+        pid = os.fork()
+        if pid == 0:
+            status = 2
+            try:
+                os.setresuid(60600, 60600, 60600)
+                status = int(scratch.exceeds(top, 1 << 30, 1000))
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
+        (top / "closed").chmod(0o700)
+        assert scratch.exceeds(top, 1 << 30, 1000) is False
+
+
+def test_a_look_without_descriptors_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's own lack: it may neither end the watch over all children nor this one."""
+    (tmp_path / "a").mkdir()
+
+    def none_left(*_: object) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    for name in ("open", "scandir"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, none_left)
+            assert scratch.exceeds(tmp_path, 1 << 30, 1000) is False
 
 
 def test_missing_scratch_is_not_over(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 lseek c
 stat fstat lstat newfstatat statx access faccessat faccessat2 readlink readlinkat getcwd chdir fchdir getdents
 getdents64 mkdir mkdirat rmdir unlink unlinkat rename renameat renameat2 link linkat symlink symlinkat ftruncate
 umask fsync fdatasync flock statfs fstatfs sendfile copy_file_range fadvise64 mmap munmap mprotect mremap
-madvise brk msync membarrier exit exit_group wait4 waitid futex futex_waitv set_robust_list get_robust_list rseq
+madvise brk msync membarrier exit exit_group wait4 waitid futex futex_waitv set_robust_list rseq
 set_tid_address arch_prctl rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigsuspend
 sigaltstack restart_syscall pause getpid getppid gettid getuid geteuid getgid getegid getgroups getresuid getresgid
 getpgrp getpgid getsid uname sysinfo getrlimit setrlimit getrusage times clock_gettime clock_getres clock_nanosleep
@@ -209,6 +209,7 @@ def _service_filter(machine: str) -> bytes:
     program.rule("ioctl", _argument_in(1, IOCTL_ALLOWED, _error(errno.ENOTTY)))
     program.rule("prctl", _argument_in(0, PRCTL_ALLOWED + PRCTL_SETUP, denied))
     program.rule("prlimit64", _argument_in(0, (0,), denied))  # own limits only
+    program.rule("get_robust_list", _argument_in(0, (0,), denied))  # own only
     program.rule("pipe2", _argument_bits(1, O_NOTIFICATION_PIPE, any_set=denied, none_set=RET_ALLOW))
     program.rule("socketpair", _socketpair_rule())
     program.rule("getsockopt", _argument_in(2, SOCKET_OPTIONS_READ, denied))

@@ -18,6 +18,7 @@ CHANNEL = 3
 MAX_DESCRIPTOR = 256
 """Of the zygote."""
 READY = b"R"
+_exit = os._exit  # bound early: with it patched away, the child would go on in the zygote's loop
 _PID_PLACEHOLDER = struct.pack("=I", 0x7ABCDEF1)
 
 
@@ -135,7 +136,7 @@ def run(confinement: Confinement, spawn: dict[str, Any], channel: int, output: i
             _confine(confinement, spawn, output)
         except Exception as error:  # noqa: BLE001  # sent to the server, which raises it
             os.write(CHANNEL, f"E{type(error).__name__}: {error}".encode())
-            os._exit(status)
+            _exit(status)
         scratch = scratch_of(confinement, spawn) if confinement.has_scratch else None
         interpreter = runner.Interpreter(seed=spawn["seed"], scratch=scratch, library_roots=confinement.library_roots)
         gc.enable()
@@ -146,4 +147,4 @@ def run(confinement: Confinement, spawn: dict[str, Any], channel: int, output: i
         runner.serve(interpreter, _receive, _send)
         status = 0
     finally:
-        os._exit(status)
+        _exit(status)

@@ -239,6 +239,7 @@ class Child:
             reply = json.loads(body)
             valid = (
                 step is not None
+                and step.reply is None
                 and reply.keys() == {"token", "status", "value", "traceback"}
                 and reply["token"] == step.token
                 and reply["status"] in _REPLY_STATUS

@@ -89,4 +89,101 @@ except ImportError: pass""",
         },
         "",
     ),
+    (
+        "files",
+        {
+            "names that clean-up would use": """
+for i in range(60):
+    open(f'.moved-{i}', 'w').close()
+    os.makedirs(f'a{i}/b')""",
+            "names that are no text": r"""
+os.mkdir(b'\xff' * 255)
+os.mkdir(b'\xff' * 255 + b'/' + b'\x01\n' * 127)
+open(b'\xed\xa0\x80', 'w').close()
+os.symlink(b'\xff' * 255, b'\n')
+os.makedirs('-rf/--/*')""",
+            "folders with every mode": """
+os.umask(0)
+for mode in range(0, 0o10000, 0o77):
+    os.mkdir(f'd{mode}', mode)
+    attempt(os.mkdir, f'd{mode}/e', 0)
+    attempt(os.mkdir, f'd{mode}/f', 0o300)""",
+            "flags of a file": """
+import fcntl
+f = os.open('f', os.O_CREAT | os.O_RDWR)
+for request in (0x40086602, 0x401C5820, 0x40049409, 0x4020940D, 0xC0185879):  # FS_IOC_SETFLAGS, FSSETXATTR, FICLONE, FICLONERANGE, FITRIM
+    won(attempt(fcntl.ioctl, f, request, bytes(64)))
+for name in ('security.capability', 'system.posix_acl_access', 'user.x', 'trusted.x'):
+    won(attempt(os.setxattr, f, name, b'x'))""",
+            "space without a size": """
+f = os.open('big', os.O_CREAT | os.O_RDWR)
+for mode in (1, 3, 0x11, 0x10, 8, 0x20, 0x40):  # FALLOC_FL_KEEP_SIZE and what goes with it
+    print(libc.fallocate(f, mode, ctypes.c_long(0), ctypes.c_long(1 << 30)) == 0 and 'WON')
+if os.fstat(f).st_blocks > 1 << 20: print('WON')""",
+            "large file by copying": """
+source = os.open('source', os.O_CREAT | os.O_RDWR)
+os.ftruncate(source, 15 << 20)
+target = os.open('target', os.O_CREAT | os.O_RDWR)
+size = 0
+try:
+    while size < 64 << 20: size += os.copy_file_range(source, target, 15 << 20, 0, size) or 1 << 20
+except OSError:
+    pass
+if os.fstat(target).st_size > 32 << 20: print('WON')""",
+            "library linked in": """
+won(attempt(os.link, os.__file__, 'l'))
+won(attempt(os.link, sys.executable, 'l'))
+won(attempt(os.rename, os.__file__, 'l'))""",
+            "O_PATH linked in": """
+f = os.open(GOLD, os.O_PATH)
+if syscall('linkat', f, b'', -100, b'l1', 0x1000) == 0: print(open('l1').read())
+if syscall('linkat', -100, f'/proc/self/fd/{f}'.encode(), -100, b'l2', 0x400) == 0: print(open('l2').read())""",
+            "file without a name": """
+f = os.open(GOLD_DIR, os.O_TMPFILE | os.O_RDWR)
+print('WON')""",
+            "scratch moved": """
+won(attempt(os.rename, os.getcwd(), OTHER + '/in'))
+won(attempt(os.rename, os.getcwd(), os.getcwd() + 'x'))
+won(attempt(os.rename, OTHER, 'in'))""",
+            "another session's folder by links": """
+os.symlink(OTHER, 'o')
+print(open('o/file').read())
+won(attempt(open, 'o/new', 'w'))""",
+            "folder that turns into a link": """
+import threading, time
+os.mkdir('kept')
+def flip():
+    while True:
+        try:
+            os.rename('kept', 'd'); os.rename('d', 'kept'); os.symlink(GOLD_DIR, 'd'); os.unlink('d')
+        except OSError: pass
+threading.Thread(target=flip, daemon=True).start()
+time.sleep(0.5)""",
+            "folders that come and go": """
+import threading, time
+def churn(k):
+    while True:
+        for i in range(50): attempt(os.mkdir, f'd{k}-{i}')
+        for i in range(50): attempt(os.rmdir, f'd{k}-{i}')
+for k in range(4): threading.Thread(target=churn, args=(k,), daemon=True).start()
+time.sleep(0.6)""",
+            "user fault and kernel devices": "for d in ('userfaultfd', 'cpu_dma_latency', 'watchdog', 'uinput', 'net/tun', 'loop-control', 'mapper/control', 'rtc0', 'hwrng', 'vsock', 'dri/card0', 'snd/seq', 'input/event0', 'console', 'tty0', 'port', 'nvram', 'btrfs-control', 'vhost-net'): won(attempt(os.open, '/dev/' + d, os.O_RDONLY))",
+            "writing devices": "for d in ('zero', 'full', 'random', 'urandom'): won(attempt(os.open, '/dev/' + d, os.O_WRONLY))",
+        },
+        "",
+    ),
+    (
+        "files",
+        {
+            "folder that cannot be listed": """
+import time
+os.umask(0)
+os.mkdir('d', 0o300)
+for i in range(12):
+    with open(f'd/f{i}', 'wb') as f: f.write(bytes(8 << 20))
+time.sleep(5)
+print('WON')""",
+        },
+        "disk_limit cpu_limit wall_limit error",
+    ),
 ]

@@ -30,4 +30,25 @@ print(re.findall(rb'SECRET[0-9a-f]{32}', text))""",
         },
         "",
     ),
+    (
+        "inherited memory",
+        {
+            "wide heap scan": """
+import gc, re
+for page in sorted({id(o) >> 20 for o in gc.get_objects()})[:256]:
+    for found in re.findall(rb'SECRET[0-9a-f]{32}', ctypes.string_at(page << 20, 1 << 12)): print(found)""",
+            "finalisers and threads": """
+import gc, threading
+print([o for o in gc.get_objects() if isinstance(o, threading.Thread) and o is not threading.main_thread()] and 'WON')""",
+            "sockets and files in objects": """
+import gc, io, socket
+for o in gc.get_objects():
+    if isinstance(o, socket.socket) and not isinstance(attempt(os.fstat, o.fileno()), Exception) and o.fileno() > 3: print('WON')""",
+            "host's users": """
+import pwd
+try: print(pwd.getpwall() and 'WON')
+except Exception: pass""",
+        },
+        "",
+    ),
 ]

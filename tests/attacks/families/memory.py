@@ -37,4 +37,54 @@ won(attempt(SharedMemory, create=True, size=1 << 20))""",
         },
         "",
     ),
+    (
+        "memory",
+        {
+            "shared mapping of /dev/zero": """
+import mmap
+won(attempt(mmap.mmap, os.open('/dev/zero', os.O_RDWR), 3 << 30))
+won(attempt(mmap.mmap, os.open('/dev/zero', os.O_RDONLY), 3 << 30, prot=mmap.PROT_READ))""",
+            "anonymous mappings in turn": """
+import mmap
+maps = []
+try:
+    while len(maps) < 4000: maps.append(mmap.mmap(-1, 1 << 20))
+except OSError:
+    pass
+if len(maps) > 2000: print('WON', len(maps))""",
+            "deleted files that stay mapped": """
+import mmap
+maps = []
+try:
+    while len(maps) < 200:
+        f = os.open('f', os.O_CREAT | os.O_RDWR)
+        os.ftruncate(f, 15 << 20)
+        maps.append(mmap.mmap(f, 0))
+        os.close(f)
+        os.unlink('f')
+except OSError:
+    pass
+if len(maps) > 100: print('WON', len(maps))""",
+            "timers": """
+made = 0
+timer = ctypes.c_long()
+while made < 20_000 and libc.syscall(ctypes.c_long(NR['timer_create']), 0, None, ctypes.byref(timer)) == 0: made += 1
+if made >= 20_000: print('WON')""",
+            "pipes filled": """
+made = 0
+try:
+    while True:
+        r, w = os.pipe()
+        os.set_blocking(w, False)
+        made += os.write(w, bytes(1 << 20))
+except OSError:
+    pass
+if made > 8 << 20: print('WON', made)""",
+            "handle of page faults": """
+won(attempt(os.open, '/dev/userfaultfd', os.O_RDWR))
+if syscall('userfaultfd', 1) >= 0: print('WON')""",
+            "keys": "for ring in (-1, -2, -3, -4, -5): print(syscall('add_key', b'user', b'k', b'x', 1, ring) > 0 and 'WON')",
+        },
+        "",
+    ),
 ]

@@ -34,4 +34,23 @@ for family in range(46):
         },
         "",
     ),
+    (
+        "network",
+        {
+            "many messages": """
+b = ctypes.create_string_buffer(256)
+for name in ('sendmmsg', 'recvmmsg', 'sendmsg', 'recvmsg', 'accept', 'accept4', 'bind', 'listen'):
+    ctypes.set_errno(0)
+    if syscall(name, 3, b, 1, 0, None) >= 0 or ctypes.get_errno() not in (1, 38): print('WON', name)""",
+            "channel to an address": r"""
+import socket
+s = socket.socket(fileno=3)
+for where in (UNIX, '\0' + ABSTRACT): won(attempt(s.sendto, b'x', where))
+won(attempt(s.bind, '\0mine'))""",
+            "ring of requests": """
+if syscall('io_uring_setup', 8, ctypes.create_string_buffer(256)) >= 0: print('WON')
+if syscall('io_setup', 8, ctypes.create_string_buffer(8)) == 0: print('WON')""",
+        },
+        "",
+    ),
 ]

@@ -1,6 +1,24 @@
 # ruff: noqa: E501
 """Processes that multiply, outlive the run, or run another program; threads without number."""
 
+import platform
+
+X86 = platform.machine() == "x86_64"
+
+# spawn(flags): clone from machine code (x86-64); what it starts shares all memory and only waits.
+_SPAWN = r"""
+import mmap
+code = mmap.mmap(-1, 4096, prot=7)
+code.write(
+    b'\xb8\x38\0\0\0\x31\xd2\x4d\x31\xd2\x4d\x31\xc0\x0f\x05'  # clone(flags, stack, 0, 0, 0)
+    b'\x85\xc0\x75\x09\xb8\x22\0\0\0\x0f\x05\xeb\xf7\xc3'  # in the parent return; else pause() for ever
+)
+stack = ctypes.create_string_buffer(4096)
+start = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_long, ctypes.c_long)(ctypes.addressof(ctypes.c_char.from_buffer(code)))
+def spawn(flags):
+    return start(flags, (ctypes.addressof(stack) + 4000) & ~15)
+"""
+
 FAMILIES: list[tuple[str, dict[str, str], str]] = [
     (
         "processes",
@@ -49,6 +67,48 @@ except RuntimeError:
 if threads >= 1000: print('WON')
 os._exit(0)""",
         },
+        "",
+    ),
+    (
+        "processes",
+        {
+            "threads with small stacks": """
+import threading, time
+threading.stack_size(32768)
+threads = 0
+try:
+    for _ in range(20_000):
+        threading.Thread(target=time.sleep, args=(2,), daemon=True).start()
+        threads += 1
+except RuntimeError:
+    pass
+if threads >= 3000: print('WON', threads)
+os._exit(0)""",
+            "thread pool without end": """
+from concurrent.futures import ThreadPoolExecutor
+import time
+pool = ThreadPoolExecutor(10_000)
+for _ in range(10_000): pool.submit(time.sleep, 5)
+print('WON')""",
+        },
+        "",
+    ),
+    (
+        "processes",
+        {
+            "threads without stacks": _SPAWN
+            + """
+threads = 0
+while spawn(0x3d0f00) > 0: threads += 1
+if threads > 4000: print('WON', threads)""",
+            "threads with descriptors of their own": _SPAWN
+            + "for flags in (0x10f00, 0x10b00, 0x10d00, 0x10900, 0x3d0b00): print(spawn(flags) > 0 and 'WON')",
+            "threads in namespaces": _SPAWN
+            + "for bit in (17, 25, 26, 27, 28, 29, 30): print(spawn(0x3d0f00 | 1 << bit) > 0 and 'WON')",
+            "thread with a handle": _SPAWN + "print(spawn(0x3d0f00 | 0x1000) > 0 and 'WON')",
+        }
+        if X86
+        else {},
         "",
     ),
 ]

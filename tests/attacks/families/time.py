@@ -54,4 +54,61 @@ while True: time.sleep(100)""",
         },
         "wall_limit",
     ),
+    (
+        "cpu",
+        {
+            "soft limit that is ignored": """
+import resource, signal
+signal.signal(signal.SIGXCPU, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_CPU, (1, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+while True: pass""",
+            "timer that fires all the time": """
+import signal
+signal.signal(signal.SIGALRM, lambda *_: None)
+signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.0001)
+while True:
+    try:
+        while True: pass
+    except BaseException: pass""",
+            "threads that start threads": """
+import threading
+def work():
+    while True:
+        try: threading.Thread(target=work, daemon=True).start()
+        except RuntimeError: pass
+work()""",
+        },
+        "cpu_limit wall_limit thread_limit",
+    ),
+    (
+        "cpu",
+        {
+            "directory of a traceback's object": """
+class O:
+    def __dir__(self):
+        while True: pass
+raise AttributeError('x', name='x', obj=O())""",
+            "cause that never ends": """
+class E(Exception):
+    @property
+    def __cause__(self): return E()
+raise E""",
+        },
+        "error cpu_limit wall_limit",
+    ),
+    (
+        "wall clock",
+        {
+            "interrupt handler that sleeps": """
+import signal, time
+signal.signal(signal.SIGINT, lambda *_: time.sleep(100))
+time.sleep(100)""",
+            "exit that was taken away": """
+os._exit = lambda *_: None
+sys.exit = os._exit
+import time
+while True: time.sleep(9)""",
+        },
+        "wall_limit",
+    ),
 ]
