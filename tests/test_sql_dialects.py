@@ -43,10 +43,16 @@ def database() -> Iterator[sqlite3.Connection]:
         ("postgres", "SELECT TO_CHAR(d, 'YYYY-MM') FROM t", ("2024-05",)),
         ("postgres", "SELECT a / b FROM t", (1,)),
         ("postgres", "SELECT d + INTERVAL '1 day', d - INTERVAL '2 weeks' FROM t", ("2024-05-07", "2024-04-22")),
+        ("postgres", "SELECT d - INTERVAL '-1 day', d + INTERVAL '0.5' WEEK FROM t", ("2024-05-07", "2024-05-09")),
+        ("postgres", "SELECT EXTRACT(YEAR FROM d + INTERVAL '1 year') FROM t", (2025,)),
+        ("postgres", "SELECT CONCAT(LEFT(s, 1), RIGHT(s, 1), '.') FROM t", ("Ae.",)),
+        ("postgres", "SELECT E'it\\'s', s FROM t WHERE s = (SELECT E'pear')", ("it's", "pear")),
         ("postgres", "SELECT CONCAT(s, '-', r) FROM t ORDER BY a DESC", ("pear-",)),
         ("postgres", "SELECT s FROM t FETCH FIRST 1 ROWS ONLY", ("Apple",)),
         ("postgres", "SELECT LEFT(s, 2), RIGHT(s, 2) FROM t", ("Ap", "le")),
         ("mysql", "SELECT YEAR(d), MONTH(d), DAY(d) FROM t", (2024, 5, 6)),
+        ("mysql", "SELECT CONCAT(YEAR(d), '-', MONTH(d)), LEFT(CONCAT(s, 'x'), 6) FROM t", ("2024-5", "Applex")),
+        ("mysql", "SELECT NOW() > d FROM t", (1,)),
         ("mysql", 'SELECT `s` FROM t WHERE s = "pear"', ("pear",)),
         ("mysql", "SELECT IF(a > 1, 'x', 'y'), a / b, a DIV b FROM t", ("x", 1.5, 1)),
         ("mysql", "SELECT CONCAT(s, r) FROM t ORDER BY a DESC", (None,)),
@@ -86,6 +92,11 @@ def test_what_a_model_is_told(sql: str, message: str) -> None:
     assert "\n" not in failure.value.message
     assert "\x1b" not in failure.value.message
     assert "Token" not in failure.value.message
+
+
+@pytest.mark.parametrize("number", ["x", "9" * 5000, "1e3", "1_0", ""])
+def test_an_interval_of_no_number_is_left_for_sqlite_to_refuse(number: str) -> None:
+    assert "INTERVAL" in translate(f"SELECT d + INTERVAL '{number}' WEEK FROM t", "postgres")
 
 
 def test_sqlite_is_left_alone() -> None:

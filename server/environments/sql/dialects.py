@@ -6,6 +6,7 @@ CONCAT …) is rewritten here. What cannot be translated is the model's mistake,
 
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from typing import get_args
 
 import sqlglot
@@ -20,6 +21,7 @@ MAX_LENGTH = 20_000
 """Characters; SQLite's own limit stands behind it."""
 
 _TOO_DEEP = "the statement is too deeply nested"
+_NUMBER = re.compile(r"[+-]?\d{1,9}(\.\d{1,9})?", re.ASCII)
 _DATE_PARTS = {
     "YEAR": "%Y", "MONTH": "%m", "DAY": "%d", "HOUR": "%H", "MINUTE": "%M", "SECOND": "%S", "DOW": "%w", "DOY": "%j",
     "DAYOFWEEK": "%w", "DAYOFYEAR": "%j",
@@ -53,8 +55,7 @@ def translate(sql: str, dialect: Dialect) -> str:
     if len(statements) != 1:
         raise TranslationFailed("write exactly one statement")
     try:
-        tree = statements[0].transform(_rewrite)
-        return tree.sql(dialect="sqlite", unsupported_level=ErrorLevel.IGNORE)
+        return _rewritten(statements[0]).sql(dialect="sqlite", unsupported_level=ErrorLevel.IGNORE)
     except RecursionError:
         raise TranslationFailed(_TOO_DEEP) from None
     except (SqlglotError, ValueError) as error:
@@ -75,6 +76,17 @@ def _plain(message: str) -> str:
 
 
 # ---- what SQLite lacks ----------------------------------------------------------------------------------------------
+
+
+def _rewritten(tree: exp.Expr) -> exp.Expr:
+    """The tree with all of it rewritten, from the leaves up: what stands inside of something rewritten too."""
+    for node in reversed(list(tree.bfs())):
+        new = _rewrite(node)
+        if node is tree:
+            return new
+        if new is not node:
+            node.replace(new)
+    return tree
 
 
 def _rewrite(node: exp.Expr) -> exp.Expr:
@@ -134,13 +146,24 @@ def _add_interval(node: exp.Expr) -> exp.Expr:
     interval = node.expression
     if not isinstance(interval, exp.Interval) or not isinstance(interval.this, exp.Literal):
         return node
-    unit = interval.text("unit").upper().rstrip("S") or "DAY"
-    number = ("-" if isinstance(node, exp.Sub) else "+") + interval.this.name.lstrip("+")
+    unit, text = interval.text("unit").upper().rstrip("S") or "DAY", interval.this.name
+    if not _NUMBER.fullmatch(text):
+        return node
+    number = -Decimal(text) if isinstance(node, exp.Sub) else Decimal(text)
     if unit == "WEEK":
-        unit, number = "DAY", f"{int(number) * 7:+d}"
+        unit, number = "DAY", 7 * number
     name = "DATE" if unit in _TRUNCATED else "DATETIME"
-    modifier = exp.Literal.string(f"{number} {unit.lower()}")
+    modifier = exp.Literal.string(f"{number:+f} {unit.lower()}")
     return exp.Anonymous(this=name, expressions=[node.this.copy(), modifier])
+
+
+def _anonymous(node: exp.Expr) -> exp.Expr:
+    return exp.CurrentTimestamp() if node.name.upper() == "NOW" and not node.expressions else node
+
+
+def _escaped_text(node: exp.Expr) -> exp.Expr:
+    """Postgres's `E'…'`, with its escapes read."""
+    return exp.Literal.string(node.name)
 
 
 _REWRITES: dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]] = {
@@ -155,4 +178,6 @@ _REWRITES: dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]] = {
     exp.Concat: _concat,
     exp.Add: _add_interval,
     exp.Sub: _add_interval,
+    exp.Anonymous: _anonymous,
+    exp.ByteString: _escaped_text,
 }
