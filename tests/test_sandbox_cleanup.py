@@ -288,7 +288,7 @@ def test_a_look_without_descriptors_is_no_verdict(tmp_path: Path, monkeypatch: p
     """The server's own lack: it may neither end the watch over all children nor this one."""
     (tmp_path / "a").mkdir()
 
-    def none_left(*_: object) -> None:
+    def none_left(*_: object, **__: object) -> None:
         raise OSError(errno.EMFILE, "too many open files")
 
     for name in ("open", "scandir"):
