@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from rolloutgym.models import FunctionCall, ToolCall
-from rolloutgym.server.environments.toolcall.matching import equal
+from rolloutgym.server.environments.toolcall.equality import equal
 from rolloutgym.server.environments.toolcall.parsing import ParseOptions, parse, parse_structured
 
 Pair = tuple[str, dict[str, Any]]

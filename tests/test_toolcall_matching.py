@@ -7,24 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rolloutgym.server.environments.toolcall.assignment import assign, by_match, by_similarity, pair_up
 from rolloutgym.server.environments.toolcall.bfcl import accepts
-from rolloutgym.server.environments.toolcall.items import ArgumentRule, ExpectedCall
-from rolloutgym.server.environments.toolcall.matching import (
+from rolloutgym.server.environments.toolcall.equality import (
     MAX_RULE_CHARS,
-    ArgumentStatus,
-    Comparison,
-    MatchOptions,
-    assign,
-    by_match,
-    by_similarity,
-    compare,
     contains,
     equal,
     equal_unordered,
-    pair_up,
     satisfies,
     text_similarity,
 )
+from rolloutgym.server.environments.toolcall.items import ArgumentRule, ExpectedCall
+from rolloutgym.server.environments.toolcall.matching import ArgumentStatus, Comparison, MatchOptions, compare
 from rolloutgym.server.environments.toolcall.parsing import Call
 
 # Each value equals itself and no other one.

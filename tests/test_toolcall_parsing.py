@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rolloutgym.models import FunctionCall, ToolCall
-from rolloutgym.server.environments.toolcall.matching import equal
+from rolloutgym.server.environments.toolcall.equality import equal
 from rolloutgym.server.environments.toolcall.parsing import (
     MAX_CALLS,
     MAX_CHARS,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rolloutgym.server.environments.toolcall.equality import equal
 from rolloutgym.server.environments.toolcall.items import ArgumentRule, ExpectedCall, Turn
-from rolloutgym.server.environments.toolcall.matching import equal
 from rolloutgym.server.environments.toolcall.parsing import Call, Problem, ProblemCode, Reply
 from rolloutgym.server.environments.toolcall.rewards import (
     PRESETS,

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
+from rolloutgym.server.environments.toolcall.equality import normalize
 from rolloutgym.server.environments.toolcall.items import ExpectedCall
-from rolloutgym.server.environments.toolcall.matching import normalize
 from rolloutgym.server.environments.toolcall.parsing import Call
 
 _TYPES: dict[str, type] = {

@@ -26,8 +26,8 @@ from rolloutgym.models import (
 )
 from rolloutgym.server.environments.base import Episode, Outcome
 from rolloutgym.server.environments.toolcall import prompts
+from rolloutgym.server.environments.toolcall.assignment import Pair
 from rolloutgym.server.environments.toolcall.items import Item
-from rolloutgym.server.environments.toolcall.matching import Pair
 from rolloutgym.server.environments.toolcall.options import ToolCallOptions
 from rolloutgym.server.environments.toolcall.parsing import Reply, Schemas, parse, parse_structured
 from rolloutgym.server.environments.toolcall.plan import plan

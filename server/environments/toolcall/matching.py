@@ -1,30 +1,18 @@
-"""Whether the calls of a reply are the calls expected: equality, argument rules, similarity, assignment. Pure.
+"""How a call compares with an expected one: argument by argument, and as a whole. Pure."""
 
-Equality is JSON's, by type: a bool is no number, `1` is `1.0`, `"1"` is not `1`, null is only null. Calls of one turn
-are assigned to the expected ones so that the whole fits best; one call answers for at most one expected call.
-"""
-
-import math
-import re
-import unicodedata
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import permutations
 from typing import Literal, NamedTuple
 
 from pydantic import JsonValue
 
+from rolloutgym.server.environments.toolcall.equality import Strings, contains, equal, satisfies
 from rolloutgym.server.environments.toolcall.items import ArgumentRule, ExpectedCall
 from rolloutgym.server.environments.toolcall.parsing import Call
-from rolloutgym.server.environments.toolcall.patterns import matches_whole
 
-Strings = Literal["exact", "nfc", "casefold", "bfcl"]
 ExtraArguments = Literal["allow", "declared", "forbid"]
-
-MAX_RULE_CHARS = 10_000
-"""A longer text never satisfies a `regex` or `similarity` rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,141 +44,6 @@ class Comparison(NamedTuple):
     """Under the options' policies."""
     arguments: dict[str, ArgumentStatus]
     """Of the arguments that count."""
-
-
-class Pair(NamedTuple):
-    call: int | None
-    """Position among the reply's calls; null for an expected call that nothing answers for."""
-    expected: int | None
-    """Position among the turn's expected calls; null for a call too many."""
-    comparison: Comparison | None
-
-
-# ---- equality -------------------------------------------------------------------------------------------------------
-
-_BFCL_DROPPED = re.compile(r"[ ,./\-_*^]")
-
-
-def normalize(text: str, strings: Strings) -> str:
-    if strings == "exact":
-        return text
-    if strings == "nfc":
-        return unicodedata.normalize("NFC", text)
-    if strings == "casefold":
-        return unicodedata.normalize("NFC", text).casefold()
-    return _BFCL_DROPPED.sub("", text).lower().replace("'", '"')
-
-
-def equal(a: JsonValue, b: JsonValue, strings: Strings = "exact") -> bool:
-    """JSON equality by type; arrays in order, objects in any."""
-    if isinstance(a, str):
-        return isinstance(b, str) and (
-            a == b or (strings != "exact" and normalize(a, strings) == normalize(b, strings))
-        )
-    if isinstance(a, bool) or isinstance(b, bool) or a is None or b is None:
-        return a is b
-    if isinstance(a, int | float):
-        return isinstance(b, int | float) and a == b
-    if isinstance(a, list):
-        return isinstance(b, list) and len(a) == len(b) and all(map(equal, a, b, [strings] * len(a)))
-    if not isinstance(b, dict) or a.keys() != b.keys():
-        return False
-    return all(equal(value, b[key], strings) for key, value in a.items())
-
-
-def contains(given: JsonValue, expected: JsonValue, strings: Strings = "exact") -> bool:
-    """Equality, but an object may hold more than the expected one, at every depth that objects reach."""
-    if not isinstance(expected, dict):
-        return equal(given, expected, strings)
-    if not isinstance(given, dict):
-        return False
-    return all(key in given and contains(given[key], value, strings) for key, value in expected.items())
-
-
-def equal_unordered(a: JsonValue, b: JsonValue, strings: Strings = "exact") -> bool:
-    """Equality, but the elements of the two arrays may come in any order."""
-    if not isinstance(a, list) or not isinstance(b, list):
-        return equal(a, b, strings)
-    return len(a) == len(b) and Counter(_key(x, strings) for x in a) == Counter(_key(x, strings) for x in b)
-
-
-def _key(value: JsonValue, strings: Strings) -> Hashable:
-    """Equal keys for equal values."""
-    if isinstance(value, str):
-        return normalize(value, strings)
-    if isinstance(value, bool) or value is None:
-        return (str(value),)
-    if isinstance(value, int | float):
-        return value
-    if isinstance(value, list):
-        return ("array", *(_key(item, strings) for item in value))
-    return ("object", frozenset((key, _key(item, strings)) for key, item in value.items()))
-
-
-# ---- rules ----------------------------------------------------------------------------------------------------------
-
-
-def satisfies(given: JsonValue, expected: JsonValue, rule: ArgumentRule, strings: Strings = "exact") -> bool:
-    """Whether `given` is right where `expected` stands under `rule`."""
-    match rule.kind:
-        case "ignore":
-            return True
-        case "any_of":
-            return equal(given, expected, strings) or any(equal(given, value, strings) for value in rule.values)
-        case "unordered":
-            return equal_unordered(given, expected, strings)
-        case "number":
-            return _within(given, expected, rule.tolerance)
-        case "regex":
-            return isinstance(given, str) and len(given) <= MAX_RULE_CHARS and matches_whole(rule.pattern, given)
-        case "similarity":
-            return isinstance(given, str) and isinstance(expected, str) and _alike(given, expected, rule, strings)
-        case _:
-            return equal(given, expected, strings)
-
-
-def _within(given: JsonValue, expected: JsonValue, tolerance: float) -> bool:
-    if isinstance(given, bool) or isinstance(expected, bool):
-        return False
-    if not isinstance(given, int | float) or not isinstance(expected, int | float):
-        return False
-    whole = isinstance(given, int) and isinstance(expected, int)
-    try:
-        # 0.4 lies 0.1 from 0.3, whatever the last bits of the doubles say; whole numbers are exact.
-        noise = 0.0 if whole else 4 * math.ulp(max(abs(given), abs(expected)))
-        return abs(given - expected) - tolerance <= noise
-    except OverflowError:  # an integer beyond every double is near none
-        return False
-
-
-def _alike(given: str, expected: str, rule: ArgumentRule, strings: Strings) -> bool:
-    a, b = normalize(given, strings), normalize(expected, strings)
-    if 2 * min(len(a), len(b)) < rule.threshold * (len(a) + len(b)):
-        return False  # the lengths alone rule it out
-    return text_similarity(a, b) >= rule.threshold
-
-
-def text_similarity(a: str, b: str) -> float:
-    """2·LCS/(|a| + |b|) in [0, 1]: the share of characters in the longest common subsequence.
-
-    The subsequence's length by bit-parallel addition (Hyyrö 2004), so that a long text costs milliseconds.
-    """
-    if a == b:
-        return 1.0
-    if not a or not b or max(len(a), len(b)) > MAX_RULE_CHARS:
-        return 0.0
-    positions: dict[str, int] = {}
-    for index, character in enumerate(a):
-        positions[character] = positions.get(character, 0) | (1 << index)
-    full = (1 << len(a)) - 1
-    row = full
-    for character in b:
-        matches = row & positions.get(character, 0)
-        row = ((row + matches) | (row - matches)) & full
-    return 2 * (len(a) - row.bit_count()) / (len(a) + len(b))
-
-
-# ---- one call -------------------------------------------------------------------------------------------------------
 
 
 def compare(call: Call, expected: ExpectedCall, schema: Mapping[str, JsonValue], options: MatchOptions) -> Comparison:
@@ -310,109 +163,3 @@ def _difference(given: JsonValue, wanted: JsonValue) -> ArgumentStatus:
 
 def _json_type(value: JsonValue) -> type:
     return float if type(value) is int else type(value)
-
-
-# ---- all calls of a turn --------------------------------------------------------------------------------------------
-
-Weight = Callable[[Comparison], float]
-"""What a pair is worth to the assignment."""
-
-_TINY = 4
-
-
-def by_match(comparison: Comparison) -> float:
-    """As many matches as possible, and among those the likest pairs."""
-    return comparison.similarity + (1000.0 if comparison.matched else 0.0)
-
-
-def by_similarity(comparison: Comparison) -> float:
-    return comparison.similarity
-
-
-def pair_up(
-    compared: Callable[[int, int], Comparison],
-    calls: int,
-    expected: int,
-    *,
-    order: Literal["ordered", "any", "by_position"] = "any",
-    weight: Weight = by_match,
-) -> tuple[Pair, ...]:
-    """Pairs of calls and expected calls, then what is left over on either side.
-
-    `any`: the assignment of greatest total weight. `ordered`: the greatest among those that keep the order.
-    `by_position`: first with first. Pairs of different tools are left over.
-    """
-    if order == "by_position":
-        chosen = [(i, i) for i in range(min(calls, expected))]
-        comparisons = {pair: compared(*pair) for pair in chosen}
-    else:
-        chosen, comparisons = _best(compared, calls, expected, order, weight)
-    pairs = [Pair(i, j, comparisons[i, j]) for i, j in chosen if comparisons[i, j].similarity > 0]
-    paired_calls = {pair.call for pair in pairs}
-    paired_expected = {pair.expected for pair in pairs}
-    pairs += [Pair(i, None, None) for i in range(calls) if i not in paired_calls]
-    pairs += [Pair(None, j, None) for j in range(expected) if j not in paired_expected]
-    return tuple(pairs)
-
-
-_Chosen = list[tuple[int, int]]
-_Comparisons = dict[tuple[int, int], Comparison]
-
-
-def _best(
-    compared: Callable[[int, int], Comparison], calls: int, expected: int, order: str, weight: Weight
-) -> tuple[_Chosen, _Comparisons]:
-    diagonal = [(i, i) for i in range(min(calls, expected))]
-    comparisons: _Comparisons = {}
-    for pair in diagonal:
-        comparisons[pair] = compared(*pair)
-        if not (comparisons[pair].matched and comparisons[pair].similarity == 1.0):
-            break
-    else:
-        return diagonal, comparisons  # nothing can be better
-    for i in range(calls):
-        for j in range(expected):
-            if (i, j) not in comparisons:
-                comparisons[i, j] = compared(i, j)
-    weights = [[weight(comparisons[i, j]) for j in range(expected)] for i in range(calls)]
-    chosen = _keeping_order(weights) if order == "ordered" else assign(weights)
-    return chosen, comparisons
-
-
-def assign(weights: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
-    """The one-to-one pairs (row, column) of greatest total weight, rows ascending."""
-    rows, columns = len(weights), len(weights[0]) if weights else 0
-    if not rows or not columns:
-        return []
-    if rows > _TINY or columns > _TINY:
-        # Imported when needed: most turns have a call or two, and the import costs more than a thousand of them.
-        import numpy as np
-        from lap import lapjvx
-
-        found = lapjvx(-np.array(weights, dtype=np.float64), extend_cost=True, return_cost=False)
-        return sorted((int(i), int(j)) for i, j in zip(*found, strict=True))
-    if rows <= columns:
-        best = max(permutations(range(columns), rows), key=lambda p: sum(weights[i][j] for i, j in enumerate(p)))
-        return list(enumerate(best))
-    best = max(permutations(range(rows), columns), key=lambda p: sum(weights[i][j] for j, i in enumerate(p)))
-    return sorted((i, j) for j, i in enumerate(best))
-
-
-def _keeping_order(weights: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
-    """The pairs of greatest total weight among those whose rows and columns both ascend."""
-    rows, columns = len(weights), len(weights[0]) if weights else 0
-    best = [[0.0] * (columns + 1) for _ in range(rows + 1)]
-    for i in range(rows - 1, -1, -1):
-        for j in range(columns - 1, -1, -1):
-            best[i][j] = max(best[i + 1][j], best[i][j + 1], weights[i][j] + best[i + 1][j + 1])
-    pairs: list[tuple[int, int]] = []
-    i = j = 0
-    while i < rows and j < columns:
-        if weights[i][j] > 0 and best[i][j] == weights[i][j] + best[i + 1][j + 1]:
-            pairs.append((i, j))
-            i, j = i + 1, j + 1
-        elif best[i][j] == best[i + 1][j]:
-            i += 1
-        else:
-            j += 1
-    return pairs

@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from rolloutgym.server.environments.base import Options
-from rolloutgym.server.environments.toolcall.matching import ExtraArguments, Strings
+from rolloutgym.server.environments.toolcall.equality import Strings
+from rolloutgym.server.environments.toolcall.matching import ExtraArguments
 from rolloutgym.server.environments.toolcall.parsing import Family, ParseOptions
 from rolloutgym.server.environments.toolcall.rewards import Preset, Scoring
 

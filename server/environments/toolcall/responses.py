@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from rolloutgym.models import Message
-from rolloutgym.server.environments.toolcall.matching import Pair
+from rolloutgym.server.environments.toolcall.assignment import Pair
 from rolloutgym.server.environments.toolcall.parsing import Problem, Reply
 
 

@@ -23,19 +23,15 @@ from enum import StrEnum
 from typing import Literal, NamedTuple, get_args
 
 from rolloutgym.server.environments.toolcall import bfcl
+from rolloutgym.server.environments.toolcall.assignment import Pair, Weight, by_match, by_similarity, pair_up
+from rolloutgym.server.environments.toolcall.equality import Strings
 from rolloutgym.server.environments.toolcall.items import ExpectedCall, Turn
 from rolloutgym.server.environments.toolcall.matching import (
     ArgumentStatus,
     Comparison,
     ExtraArguments,
     MatchOptions,
-    Pair,
-    Strings,
-    Weight,
-    by_match,
-    by_similarity,
     compare,
-    pair_up,
 )
 from rolloutgym.server.environments.toolcall.parsing import ProblemCode, Reply, Schemas
 

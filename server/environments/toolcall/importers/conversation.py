@@ -12,8 +12,8 @@ from typing import Any, Literal
 from pydantic import JsonValue, ValidationError
 
 from rolloutgym.models import Message, ToolSpec
+from rolloutgym.server.environments.toolcall.equality import satisfies
 from rolloutgym.server.environments.toolcall.items import ArgumentRule, ExpectedCall, Item, Turn
-from rolloutgym.server.environments.toolcall.matching import satisfies
 from rolloutgym.server.environments.toolcall.patterns import PatternRefused, check_pattern
 from rolloutgym.server.environments.toolcall.scenarios import ROLES, Role, classify
 
