@@ -94,7 +94,7 @@ def test_what_a_model_is_told(sql: str, message: str) -> None:
     assert "Token" not in failure.value.message
 
 
-@pytest.mark.parametrize("number", ["x", "9" * 5000, "1e3", "1_0", ""])
+@pytest.mark.parametrize("number", ["x", "9" * 5000, "1_0", ""])
 def test_an_interval_of_no_number_is_left_for_sqlite_to_refuse(number: str) -> None:
     assert "INTERVAL" in translate(f"SELECT d + INTERVAL '{number}' WEEK FROM t", "postgres")
 
