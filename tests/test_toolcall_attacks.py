@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 import pytest
@@ -156,6 +157,23 @@ def test_more_spam_never_pays_more(preset: Any) -> None:
     earned = [play(task, [hermes(gold(task)[0] + more)], preset=preset).total for more in spam]
     assert earned == sorted(earned, reverse=True)
     assert earned[0] > earned[1]
+
+
+@pytest.mark.parametrize("preset", [preset for preset in PRESETS if preset != "toolrl"])
+@pytest.mark.parametrize("bonus", [0.0, 0.5])
+def test_calling_every_candidate_pays_no_more_than_a_guess(preset: Any, bonus: float) -> None:
+    """Of n candidates that are equally likely and differ in some arguments. (ToolRL's own formula pays for it.)"""
+    for shared, unsure, n in product((0, 1, 4), (1, 2, 4), (2, 3, 5)):
+        same: dict[str, Any] = {f"same{i}": 0 for i in range(shared)}
+        candidates: list[Calls] = [[("f", {**same, **{f"a{i}": c for i in range(unsure)}})] for c in range(n)]
+        tasks = [item(candidate) for candidate in candidates]
+
+        def expected(reply: Calls, tasks: list[Item] = tasks) -> float:
+            return sum(play(task, [hermes(reply)], preset=preset, success_bonus=bonus).total for task in tasks)
+
+        guess = expected(candidates[0])
+        for more in range(2, n + 1):
+            assert expected([call for candidate in candidates[:more] for call in candidate]) <= guess + 1e-9
 
 
 @pytest.mark.parametrize("preset", PRESETS)
