@@ -131,6 +131,47 @@ def test_the_most_confined_form_serves_and_isolates(engine: Any) -> None:
         assert container.exec_run(["id", "-u"])[1].strip() == b"65532"
 
 
+_KILLER = """
+import json, os, sys, time, urllib.error, urllib.request
+def call(path, **body):
+    request = urllib.request.Request("http://127.0.0.1:8000" + path, json.dumps(body).encode())
+    while True:
+        try:
+            return json.load(urllib.request.urlopen(request, timeout=60))
+        except urllib.error.HTTPError as error:
+            if error.code != 503: raise
+        except OSError: pass
+        time.sleep(0.2)
+def processes():
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            stat = open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()
+            yield int(pid), stat[0], int(stat[1]), open(f"/proc/{pid}/cmdline").read()
+        except OSError: pass
+for _ in range(int(sys.argv[1])):
+    for seed in range(4):
+        episode = call("/code/reset", seed=seed)["episode_id"]
+        call("/code/step", episode_id=episode, action={"code": "x = 1"})
+    found = list(processes())
+    sandbox = {pid for pid, _, _, command in found if command.startswith("/opt/sandbox/")}
+    (forks,) = [pid for pid, _, parent, _ in found if pid in sandbox and parent not in sandbox]
+    family = {pid for pid, _, parent, _ in found if forks in (pid, parent)}
+    assert len(family) == 5
+    os.kill(forks, 9)
+    while family & {pid for pid, state, _, _ in processes() if state != "Z"}: time.sleep(0.05)
+time.sleep(1)
+print(sum(state == "Z" for _, state, _, _ in processes()))
+"""
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+def test_nothing_that_is_killed_stays_as_a_zombie(engine: Any) -> None:
+    with running(engine, pids_limit=256, environment={"ROLLOUTGYM_ENVIRONMENTS": "code"}) as container:
+        status, output = container.exec_run(["python", "-c", _KILLER, "4"])
+        assert (status, output.decode()) == (0, "0\n")
+
+
 def test_a_virtual_environment_lends_the_sandbox_its_own_packages(tmp_path: Path) -> None:
     venv.create(tmp_path / "sandbox", with_pip=False, symlinks=True)
     layout = read_layout(tmp_path / "sandbox" / "bin" / "python")

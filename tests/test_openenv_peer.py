@@ -1,6 +1,8 @@
 """OpenEnv's own clients, server and validator against the service. They live in an environment of their own."""
 
 import json
+import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -215,10 +217,18 @@ def test_where_a_stock_server_rewards_or_gives_up_ours_does_not(two: tuple[str, 
 
 # ---- the validator ----
 
+GRADED = (
+    "static.manifest",
+    "runtime.startup",
+    "runtime.reward_well_formed",
+    "runtime.observation_schema",
+    "runtime.state_contract",
+)
+
 
 @pytest.fixture(scope="module")
-def validated(peer: Peer, service_url: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Over the files that a clone has: the validator refuses the links of a virtual environment."""
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that a clone has: the validator refuses the links of a virtual environment."""
     copy = tmp_path_factory.mktemp("clone")
     listed = subprocess.run(
         ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -230,17 +240,15 @@ def validated(peer: Peer, service_url: str, tmp_path_factory: pytest.TempPathFac
         if (ROOT / name).is_file():
             target = copy / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, target)
+            shutil.copy(ROOT / name, target)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def validated(peer: Peer, service_url: str, clone: Path) -> Any:
     urls = [service_url + base for base in BASES]
-    command = [sys.executable, "-m", "rolloutgym.cli", "serve"]
-    serve = {
-        name: {
-            "command": [*command, "--environments", name, "--default-env", name, "--port"],
-            "plan": actions if name != "sql" else None,
-        }
-        for name, actions in ACTIONS.items()
-    }
-    return peer("openenv_validate", {"urls": urls, "root": str(copy), "serve": serve})
+    serve = {"sql": [sys.executable, "-m", "rolloutgym.cli", "serve", "--port"]}
+    return peer("openenv_validate", {"urls": urls, "root": str(clone), "serve": serve})
 
 
 def test_the_repository_is_a_valid_package(validated: Any) -> None:
@@ -262,18 +270,53 @@ def test_the_running_service_is_valid_at_every_prefix(validated: Any, service_ur
 def test_the_official_runtime_graders_pass(validated: Any, name: str) -> None:
     report = validated["runtime"][name]
     judged = {check: one["status"] for check, one in report["results"].items() if one["status"] != "skip"}
-    assert judged == dict.fromkeys(
-        (
-            "static.manifest",
-            "runtime.startup",
-            "runtime.reward_well_formed",
-            "runtime.observation_schema",
-            "runtime.state_contract",
-        ),
-        "pass",
-    )
+    assert judged == dict.fromkeys(GRADED, "pass")
     # A warning is what there is to get: most graders of this version of the validator are not written yet.
     assert report["verdict"] == "warn"
+
+
+_DOCKER = """#!{python}
+import os, sys
+arguments = [{helper!r} if word.startswith("python:") and "@sha256:" in word else word for word in sys.argv[1:]]
+if arguments[0] == "build":
+    arguments[1:1] = {build_args!r}
+os.execv({docker!r}, [{docker!r}, *arguments])
+"""
+
+
+def docker_for_the_validator(folder: Path) -> Path:
+    """A folder with a `docker` for an engine that builds only with TEST_BUILD_ARGS and reaches no registry:
+    TEST_HELPER_IMAGE takes the place of the image that the validator pulls to look at the network from. The rest is
+    the validator's."""
+    build_args = shlex.split(os.environ.get("TEST_BUILD_ARGS", ""))
+    words = {"python": sys.executable, "docker": shutil.which("docker"), "helper": os.environ["TEST_HELPER_IMAGE"]}
+    command = folder / "docker"
+    command.write_text(_DOCKER.format(build_args=build_args, **words))
+    command.chmod(0o755)
+    return folder
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_openenv_validate_passes_in_a_container(clone: Path, tmp_path: Path) -> None:
+    """It builds the image from the clone, starts it in the most confined form, plays the probe and judges."""
+    openenv = ROOT / ".venv-peers" / "bin" / "openenv"
+    if not openenv.exists():
+        pytest.skip("OpenEnv is not installed: make .venv-peers/.ready")
+    if shutil.which("docker") is None or subprocess.run(["docker", "info"], capture_output=True).returncode:
+        pytest.skip("no Docker engine answers")
+    environment = dict(os.environ)
+    if "TEST_HELPER_IMAGE" in environment:
+        environment["PATH"] = f"{docker_for_the_validator(tmp_path)}:{environment['PATH']}"
+    command = [str(openenv), "validate", str(clone), "--level", "runtime", "--output", str(tmp_path / "report.json")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=800)
+    report = json.loads((tmp_path / "report.json").read_text())
+    judged = {one["check_id"]: one["status"] for one in report["results"] if one["status"] != "skip"}
+    assert judged == dict.fromkeys((*GRADED, "runtime.network_policy"), "pass"), report["results"]
+    assert (done.returncode, report["verdict"]) == (0, "warn")
+    (startup,) = [one for one in report["results"] if one["check_id"] == "runtime.startup"]
+    assert startup["measured"]["provider"] == "docker-local"
 
 
 # ---- the other way around ----
