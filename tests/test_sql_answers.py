@@ -11,7 +11,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from rolloutgym.server.environments.sql.answers import AnswerOptions, compare, grade, multiset_f1, spell
+from rolloutgym.server.environments.sql.answers import (
+    AnswerOptions,
+    compare,
+    compare_on_copy,
+    grade,
+    multiset_f1,
+    spell,
+)
 from rolloutgym.server.environments.sql.comparison import (
     Expected,
     Group,
@@ -64,6 +71,12 @@ def result_of(rows: Sequence[Row], width: int | None = None, *, truncated: bool 
         (Spelled("9223372036854775807"), 2**63 - 1, True),
         (Spelled("9223372036854775806"), 2**63 - 1, False),
         (Spelled("forty-two"), 42, False),
+        (Spelled("1,234,567"), 1234567, True),
+        (Spelled("-1,234.50"), -1234.5, True),
+        (Spelled("12,34"), 1234, False),
+        (Spelled("1,2345"), 12345, False),
+        (Spelled("0,123.4"), 123.4, True),
+        (Spelled("1,234"), "1234", False),
         (Spelled("４２"), 42, False),
         (Quoted("42"), 42, True),
         (42.0, 42, True),
@@ -218,6 +231,10 @@ TABLE = [("Ann", 1), ("Bo, Jr.", 2)]
         (TABLE, '[["Ann", 1], ["Bo, Jr.", 2]]', True),
         (TABLE, '[{"c0": "Ann", "c1": 1}, {"c1": 2, "c0": "Bo, Jr."}]', True),
         (TABLE, "| c0 | c1 |\n|---|---|\n| Ann | 1 |\n| Bo, Jr. | 2 |", True),
+        (COMMAS, "| c0 |\n|---|\n| Smith, John |\n| Doe, Jane |", True),
+        (NAMES, "| Bo |\n| Ann |\n| Bo |", True),
+        (NAMES, "| Bo |\n| Ann |\nBo", False),
+        ([("a|b",), ("|",)], "| a\\|b |\n| \\| |", True),
         (TABLE, "c0 | c1\nAnn | 1\nBo, Jr. | 2", True),
         (TABLE, "Ann,1\nBo, Jr.,2", False),
         (TABLE, "Ann | 2\nBo, Jr. | 1", False),
@@ -250,6 +267,41 @@ def test_an_empty_gold_is_answered_only_on_request_and_only_by_an_empty_list() -
     assert not compare(result_of([], 1), gold)
     assert compare(result_of([], 1), gold, allowed)
     assert multiset_f1([], gold) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("rows", "gold_rows", "agrees"),
+    [
+        ([], [], True),
+        ([(None,)], [], True),
+        ([(0,)], [(None,)], True),
+        ([], [(0,)], True),
+        ([(0.0,)], [], True),
+        ([(1,)], [], False),
+        ([("",)], [], False),
+        ([(0,), (0,)], [], False),
+        ([], [(0,), (0,)], False),
+        ([], [(1,)], False),
+        ([(None,)], [("a",)], False),
+        ([("a",)], [("a",)], True),
+    ],
+)
+def test_on_a_copy_nothing_may_be_said_in_any_way(rows: list[Row], gold_rows: list[Row], agrees: bool) -> None:
+    assert compare_on_copy(result_of(rows, 1), gold_of(gold_rows)) is agrees
+    assert not compare_on_copy(result_of(rows, 2), gold_of(gold_rows))
+    assert not compare_on_copy(result_of(rows, 1, truncated=True), gold_of(gold_rows))
+
+
+def test_on_a_copy_any_of_tied_rows_will_do_and_no_other() -> None:
+    first, cut = Group((("a", 9),), 1), Group((("b", 8), ("c", 8)), 1)
+    gold = Gold(("name", "score"), (("a", 9), ("b", 8)), True, ((first, cut),), frozenset(), tie=True)
+    for rows in ([("a", 9), ("c", 8)], [("a", 9), ("b", 8), ("c", 8)], [("a", 9)]):
+        assert compare_on_copy(result_of(rows), gold)
+    for rows in ([("a", 9), ("d", 8)], [("a", 8)], []):
+        assert not compare_on_copy(result_of(rows, 2), gold)
+    same = Gold(("name",), (("Ann",),), True, ((Group((("Ann",), ("Ann",)), 1),),), frozenset())
+    assert compare_on_copy(result_of([("Ann",), ("Ann",)]), same)
+    assert not compare_on_copy(result_of([("Bob",)]), same)
 
 
 # ---- order, duplicates, ties ----------------------------------------------------------------------------------------

@@ -143,7 +143,7 @@ def _readings(answer: str, columns: Sequence[str]) -> Iterator[Table]:
         yield [(Spelled(text),)]
     yield from _read_json(text, columns)
     lines = [line.strip() for line in text.split("\n") if line.strip()]
-    for rows in (_bar_rows(lines, width), _csv_rows(text)):
+    for rows in (_bar_rows(lines, width), _boxed_cells(lines), _csv_rows(text)):
         if width == 1 and len(rows) == 1:
             yield [(cell,) for cell in rows[0]]
         for table in (rows, _without_header(rows, columns)):
@@ -162,6 +162,13 @@ def _bar_rows(lines: list[str], width: int) -> Table:
             cells = cells[1:-1]
         rows.append(tuple([Spelled(cell.strip().replace("\\|", "|")) for cell in cells]))
     return rows
+
+
+def _boxed_cells(lines: list[str]) -> Table:
+    """One cell a line between bars: the rows of a Markdown table with one column."""
+    if not all(len(line) > 1 and line[0] == line[-1] == "|" for line in lines):
+        return []
+    return [(Spelled(line[1:-1].strip().replace("\\|", "|")),) for line in lines]
 
 
 def _csv_rows(text: str) -> Table:

@@ -28,6 +28,7 @@ MIN_DIGITS = 3
 """Least decimals and significant digits of a real that is given rounded."""
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?", re.ASCII)
 _BLOB = re.compile(r"[xX]'((?:[0-9A-Fa-f]{2})*)'")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\u2028\u2029]")
 _MANY = 16
@@ -102,7 +103,11 @@ def _text(text: str, fold_case: bool) -> str:
 
 def _number(spelled: str) -> Decimal | None:
     text = spelled.strip()
-    return Decimal(text) if len(text) <= 400 and _NUMBER.fullmatch(text) else None
+    if len(text) > 400:
+        return None
+    if _THOUSANDS.fullmatch(text):
+        text = text.replace(",", "")
+    return Decimal(text) if _NUMBER.fullmatch(text) else None
 
 
 def _blob(spelled: str) -> bytes | None:
