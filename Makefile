@@ -109,18 +109,22 @@ test-slow: $(VENV)/.dev $(VENV)/.system $(VENV)/.bfcl $(PEERS)/.ready $(TRAINERS
 scale-test: $(VENV)/.dev $(VENV)/.system
 	$(BIN)/pytest -q -m "slow or not slow" tests/test_scale.py tests/test_store_redis.py tests/test_deploy.py
 
-# Builds the image and tests it, and the launcher. Where no Docker engine answers, the script ENGINE may bring one up for
-# the time; without that too, the tests say why they skip. BUILD_ARGS go to `docker build`.
+# Builds the image, and tests it, the launcher, compose.yaml, `openenv validate` and the sandbox in containers. Where no
+# Docker engine answers, the script ENGINE may bring one up for the time; without that too, the tests say why they skip.
+# BUILD_ARGS go to `docker build`.
 ENGINE ?= ../shared/tools/engine.sh
-docker-test: $(VENV)/.dev
-	@set -e; arguments='$(BUILD_ARGS)'; \
+docker-test: $(VENV)/.dev $(PEERS)/.ready
+	@set -e; export TEST_BUILD_ARGS='$(BUILD_ARGS)'; \
 	if ! docker info >/dev/null 2>&1 && [ -x $(ENGINE) ] && [ "$$(id -u)" = 0 ]; then \
 		folder=$$(mktemp -d); trap "$(ENGINE) stop $$folder" EXIT; \
 		eval "$$($(ENGINE) start $$folder)"; $(ENGINE) base $$folder; \
-		export DOCKER_BUILDKIT=0; arguments=--network=host; \
+		docker compose version >/dev/null 2>&1 || command -v docker-compose >/dev/null \
+			|| apt-get install -y -qq --no-install-recommends docker-compose >/dev/null; \
+		export DOCKER_BUILDKIT=0 TEST_BUILD_ARGS=--network=host TEST_HELPER_IMAGE=python:3.11-slim; \
 	fi; \
-	if docker info >/dev/null 2>&1; then docker build $$arguments -t rolloutgym .; fi; \
-	$(BIN)/pytest -q -rs -m docker tests/test_container.py tests/test_sandbox_containers.py tests/test_sandbox_attacks.py
+	if docker info >/dev/null 2>&1; then docker build $$TEST_BUILD_ARGS -t rolloutgym .; fi; \
+	$(BIN)/pytest -q -rs -m docker tests/test_container.py tests/test_compose.py tests/test_openenv_peer.py \
+		tests/test_sandbox_containers.py tests/test_sandbox_attacks.py
 
 clean:
 	rm -rf .venv $(PEERS) $(TRAINERS) $(VERL) .import-root build *.egg-info

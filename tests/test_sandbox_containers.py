@@ -2,8 +2,12 @@
 
 import asyncio
 import gc
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -149,6 +153,49 @@ def test_missing_engine_is_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(SandboxUnavailable, match="no Docker engine"):
         asyncio.run(Sandbox(SandboxConfig(backend="docker", image=IMAGE)).start())
     gc.collect()
+
+
+# ---- the process sandbox inside of a container ----------------------------------------------------------------------
+
+_MANY = """
+import asyncio, functools, importlib.util, json, pathlib, sys
+place = importlib.util.spec_from_file_location("cleanup", "/copied/rolloutgym/tests/test_sandbox_cleanup.py")
+cleanup = importlib.util.module_from_spec(place)
+place.loader.exec_module(cleanup)
+cleanup.SandboxConfig = functools.partial(cleanup.SandboxConfig, **json.loads(sys.argv[1]))
+base = pathlib.Path("/tmp/many")
+base.mkdir()
+base.chmod(0o755)
+asyncio.run(cleanup._many(int(sys.argv[2]), base))
+"""
+_RUNS = int(os.environ.get("TEST_RUNS", "1000"))
+_HARDENED = ["--cap-drop=ALL", "--security-opt=no-new-privileges", "--user=1000", "--read-only", "--tmpfs=/tmp"]
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    ("options", "config"),
+    [
+        ([], {}),
+        (["--user=1000"], {}),
+        (["--cap-drop=ALL"], {}),
+        (_HARDENED, {}),
+        (_HARDENED, {"use_landlock": False}),
+    ],
+    ids=["default", "user", "root without capabilities", "hardened", "hardened and sealed"],
+)
+def test_many_runs_in_a_container_leave_nothing(options: list[str], config: dict[str, bool]) -> None:
+    """TEST_RUNS of them. The image has a Python of this version; the packages are mounted from here."""
+    _engine().close()
+    site = next(path for path in sys.path if path.endswith("site-packages"))
+    root = Path(__file__).resolve().parent.parent
+    mounts = [f"--volume={root}:/copied/rolloutgym:ro", f"--volume={site}:/site:ro"]
+    command = ["docker", "run", "--rm", "--network=none", *options, *mounts, "--env=PYTHONPATH=/copied:/site", IMAGE]
+    program = ["python3", "-P", "-c", _MANY, json.dumps(config), str(_RUNS)]
+    done = subprocess.run([*command, *program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 @given(st.data())
