@@ -258,6 +258,17 @@ def test_after_a_mismatch_it_may_go_on_with_what_the_model_called() -> None:
     assert contents(outcome)[2:] == [("assistant", "Sun and rain."), ("user", "What time is it there?")]
 
 
+def test_fewer_responses_than_calls_were_recorded() -> None:
+    """As recorded after a right turn; after a wrong one each call gets what there is for it."""
+    task = item(calls(PARIS, ROME, then=[said("tool", "sun and rain")]), calls(("time", {"zone": "CET"})))
+    for mode in ("continue_with_gold", "continue_with_model"):
+        right = Played(task, on_mismatch=mode).step(hermes(ROME, PARIS))
+        assert contents(right) == [("tool", "sun and rain")]
+    wrong = Played(task, on_mismatch="continue_with_model").step(hermes(PARIS, ROME, LYON))
+    nothing = ("tool", '{"error": "this call has no result"}')
+    assert contents(wrong) == [("tool", "sun and rain"), nothing, nothing]
+
+
 def test_broken_calls_are_answered_too() -> None:
     broken = ToolCall(id="x", function=FunctionCall(name="weather", arguments='{"city": '))
     for mode in ("continue_with_gold", "continue_with_model"):
@@ -473,6 +484,31 @@ def test_a_dialogue_that_changes_nothing_asks_for_its_results() -> None:
     assert silent.step(talk("Nice weather.")).reward == 0
     right.step(hermes(("current_weather", {"city": "Paris"})))
     assert right.step(talk("Nice weather.")).reward == 1.5
+
+
+def test_the_budget_is_for_each_user_message_and_its_end_is_no_success(executable: list[Item]) -> None:
+    task = next(t for t in executable if t.id.startswith("tidy-my-day"))  # one call for each of the user's messages
+    oracle = policies.oracle(ToolCallOptions(execute=True))
+    played = Played(task, execute=True, max_steps_per_turn=2)
+    oracle.start(task, played.first)
+    budgets = []
+    while not (outcome := played.step(oracle.act(played.first))).done:
+        budgets.append((bool(info(outcome).calls), info(outcome).budget_remaining))
+    assert set(budgets) == {(True, 1), (False, 2)}
+    assert info(outcome).success
+    single = next(t for t in executable if sum(turn.expect == "calls" for turn in t.steps) == 1)
+    made = [(call.name, call.arguments) for turn in single.steps for call in turn.calls]
+    out_of_budget = Played(single, execute=True, max_steps_per_turn=1).step(hermes(*made))
+    assert (out_of_budget.done, info(out_of_budget).success) == (True, False)
+
+
+def test_a_user_who_gets_no_answer_is_no_success(executable: list[Item]) -> None:
+    task = next(t for t in executable if sum(turn.expect == "calls" for turn in t.steps) == 1)
+    made = [(call.name, call.arguments) for turn in task.steps for call in turn.calls]
+    for answer, success in (("Done.", True), ("", False), ("<think>Done.</think>", False), ("<|im_end|>", False)):
+        played = Played(task, execute=True)
+        played.step(hermes(*made))
+        assert info(played.step(talk(answer))).success == success
 
 
 def test_a_tool_of_the_back_end_that_is_not_shown_cannot_be_called(executable: list[Item]) -> None:

@@ -180,6 +180,8 @@ REGRESSIONS: list[tuple[str, str, Calls, list[str]]] = [
     ("prose around a call", "Let me look. " + hermes('{"name":"f"}') + " Done.", f(), []),
     ("a call in prose", 'You could call {"name":"f","arguments":{}} for that.', [], []),
     ("a bare call and prose", '{"name":"f","arguments":{}} is what I would call', [], ["trailing_data"]),
+    ("a name that is no tool's", '{"name": "Ada"}', [], []),
+    ("a name that is a tool's", '{"name": "pwd"}', [("pwd", {})], []),
     ("a JSON answer", '{"name": "Ada", "born": 1815}', [], []),
     ("a list answer", "[1, 2, 3]", [], []),
     ("a bracketed aside", "[see(1)] for that", [], ["invalid_json"]),

@@ -1,9 +1,9 @@
 """An episode whose calls run on the item's back end: what counts is the state at the end, not the path.
 
 The model may call as often as it needs (within the budget) until it answers the user in plain text; then the user's
-next message comes. It succeeds if the final state equals the one that the data set's calls leave and all required
-outputs were shown. Where those calls change nothing and no output is required, their results must have been shown, or
-doing nothing would pass.
+next message comes. It succeeds if the final state equals the one that the data set's calls leave, all required outputs
+were shown, and no user was left without a word. Where those calls change nothing and no output is required, their
+results must have been shown, or doing nothing would pass.
 """
 
 from collections import Counter
@@ -30,6 +30,7 @@ class ExecutedEpisode(ToolCallEpisode):
         self._shown: list[str] = []
         self.budget_remaining: int = options.max_steps_per_turn
         self._format_ok = True
+        self._answered = True
 
     def take(self, reply: Reply) -> Outcome:
         self._format_ok = self._format_ok and is_well_formed(reply)
@@ -67,6 +68,7 @@ class ExecutedEpisode(ToolCallEpisode):
         return tuple(messages)
 
     def _next_user_turn(self, reply: Reply) -> Outcome:
+        self._answered = self._answered and bool(reply.content)
         if not self._waiting:
             return self._finish(Ending.COMPLETED, StopReason.COMPLETED, reply)
         self.budget_remaining = self.options.max_steps_per_turn
@@ -81,7 +83,7 @@ class ExecutedEpisode(ToolCallEpisode):
         *,
         truncated: bool = False,
     ) -> Outcome:
-        success = ending is Ending.COMPLETED and self._goal.reached(self._backend, self._shown)
+        success = ending is Ending.COMPLETED and self._answered and self._goal.reached(self._backend, self._shown)
         self.results.append(TurnResult(1.0 if success else 0.0, success, self._format_ok))
         return self.outcome(
             (1.0,),
