@@ -119,9 +119,8 @@ class Session:
             self.metrics.divergences += 1
             log.warning("episode %s: the reward of a replayed step differs", self.key.episode_id)
 
-    def taken(self, action: bytes | TruncationReason, outcome: Outcome) -> Taken:
-        """What the live object has just done, as it is recorded."""
-        record = self.begun()
+    def taken(self, action: bytes | TruncationReason, outcome: Outcome, count: int) -> Taken:
+        """What the live object has just done, after so many steps, as it is recorded."""
         assert self.episode is not None
         # A number, whatever number type or truth the environment summed up.
         reward = float(outcome.reward)
@@ -129,7 +128,7 @@ class Session:
             raise Internal("the environment gave no finite reward")
         done = outcome.done
         answer = self.codec.write_answer(
-            outcome.observation, reward, done, episode_id=record.key.episode_id, step_count=record.step_count + 1
+            outcome.observation, reward, done, episode_id=self.key.episode_id, step_count=count + 1
         )
         return Taken(action, answer, reward, done, self.episode.state())
 
@@ -144,10 +143,8 @@ def over(record: Record) -> EpisodeDone:
     return EpisodeDone("the episode is over", episode_id=record.key.episode_id)
 
 
-def repetition(record: Record, step: int | None, action: bytes | TruncationReason) -> bytes | None:
-    """The earlier answer, if this step has been taken already. `StepConflict`."""
-    if step is None or step == record.step_count:
-        return None
+def earlier_answer(record: Record, step: int, action: bytes | TruncationReason) -> bytes:
+    """The answer to a step that has been taken already. `StepConflict` where it has not, or was another action."""
     if step > record.step_count:
         message = f"this is step {step}, but step {record.step_count} comes next"
         raise StepConflict(message, episode_id=record.key.episode_id)

@@ -11,8 +11,8 @@ import logging
 import math
 import secrets
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from operator import attrgetter
 from time import monotonic, perf_counter
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ from rolloutgym.server.errors import (
 )
 from rolloutgym.server.faults import EpisodeFaults, as_service_error, log_fault
 from rolloutgym.server.metrics import Metrics
-from rolloutgym.server.session import Session, existing, over, repetition, unbegun
+from rolloutgym.server.session import Session, earlier_answer, existing, over, unbegun
 from rolloutgym.server.store import Key, Overtaken, Record, Store
 
 log = logging.getLogger(__name__)
@@ -59,6 +59,7 @@ class Sessions:
         self.draining = False
         self._codecs = {environment.name: Codec(environment) for environment in environments}
         self._store = store
+        self._shared = store.shared
         self._metrics = metrics
         # By `Key`; a plain pair, which is quicker to make, finds it too.
         self._sessions: dict[tuple[str, str], Session] = {}
@@ -191,16 +192,12 @@ class Sessions:
     async def record(self, environment: AnyEnvironment, episode_id: str) -> Record:
         """The record as it is now; not to be changed."""
         key = Key(environment.name, episode_id)
-        self._refuse_if_draining(episode_id)
-        self._users += 1
-        try:
+        with self._use(episode_id):
             session = self._sessions.get(key)
             record = await self._store.load(key, None if session is None else session.record)
             if session is not None:
                 session.expires_at = monotonic() + self.limits.idle_timeout_s
             return existing(record, key)
-        finally:
-            self._leave()
 
     async def state(self, environment: AnyEnvironment, episode_id: str) -> bytes:
         """The public state after the last step so far: a `State`, JSON."""
@@ -227,12 +224,8 @@ class Sessions:
 
     async def delete(self, environment: AnyEnvironment, episode_id: str) -> bool:
         """End an episode and forget it. False where there was none. A step under way then finds no episode."""
-        self._refuse_if_draining(episode_id)
-        self._users += 1
-        try:
+        with self._use(episode_id):
             return await self._end(Key(environment.name, episode_id))
-        finally:
-            self._leave()
 
     async def attach(self, environment: AnyEnvironment, episode_id: str) -> None:
         """A connection plays the episode: it is not reaped before `detach`."""
@@ -270,40 +263,31 @@ class Sessions:
         timeout_s: float | None = None,
     ) -> bytes:
         """Take a step, or recognise it. One that another process takes first comes before it."""
+        limit = self.limits.step_timeout_s if timeout_s is None else min(timeout_s, self.limits.step_timeout_s)
         while True:
             record = session.begun()
-            repeated = repetition(record, step, written)
-            if repeated is not None:
-                return repeated
+            count = record.step_count
+            if step is not None and step != count:
+                return earlier_answer(record, step, written)
             episode = session.episode
-            if episode is None or session.played != record.step_count:
+            if episode is None or session.played != count:
                 episode = await session.restore()
+            begun = perf_counter()
             try:
-                return await self._take(session, written, act(episode), timeout_s)
+                outcome = await within(limit, act(episode))
+                taken = session.taken(written, outcome, count)
+                await self._store.append(record, taken)
+                break
             except Overtaken:
+                session.drop()
                 await self._refresh(session)
-
-    async def _take(
-        self,
-        session: Session,
-        action: bytes | TruncationReason,
-        doing: Coroutine[Any, Any, Outcome],
-        timeout_s: float | None,
-    ) -> bytes:
-        record = session.begun()
-        limit = self.limits.step_timeout_s if timeout_s is None else min(timeout_s, self.limits.step_timeout_s)
-        begun = perf_counter()
-        try:
-            outcome = await within(limit, doing)
-            taken = session.taken(action, outcome)
-            await self._store.append(record, taken)
-        except BaseException as fault:  # noqa: BLE001, recorded and raised again
-            session.drop()
-            if isinstance(fault, StoreUnavailable):
-                # The step may have been recorded.
-                session.record = None
-            raise as_service_error(fault, session.key.episode_id) from None
-        session.played += 1
+            except BaseException as fault:  # noqa: BLE001, recorded and raised again
+                session.drop()
+                if isinstance(fault, StoreUnavailable):
+                    # The step may have been recorded.
+                    session.record = None
+                raise as_service_error(fault, session.key.episode_id) from None
+        session.played = count + 1
         session.metrics.step(perf_counter() - begun)
         if taken.done:
             session.metrics.finished[outcome.observation.info.stop_reason or "unknown"] += 1
@@ -346,10 +330,11 @@ class Sessions:
     async def _end(self, key: Key) -> bool:
         existed = await self._store.delete(key)
         session = self._sessions.get(key)
-        if session is not None and not session.users:
-            session.drop()
+        if session is not None:
             session.record = None
-            self._tidy(session)
+            if not session.users:
+                session.drop()
+                self._tidy(session)
         return existed
 
     async def _finish(self, session: Session) -> None:
@@ -382,7 +367,7 @@ class Sessions:
         many ended ones, are held here."""
         now, idle_timeout_s = monotonic(), self.limits.idle_timeout_s
         sessions = list(self._sessions.values())
-        surplus = len(sessions) - 2 * self.limits.capacity if self._store.shared else 0
+        surplus = len(sessions) - 2 * self.limits.capacity if self._shared else 0
         if surplus > 0:
             sessions.sort(key=attrgetter("expires_at"))
         for session in sessions:
@@ -396,20 +381,28 @@ class Sessions:
 
     # ---- holding one ----
 
-    def _hold(self, environment: AnyEnvironment, episode_id: str, step: int | None = None) -> "_Hold":
-        """Exclusive use of an episode within this process, with its record as the store has it now. Who says how many
-        steps it has, and knows no fewer than this process, need not wait for the store: writes are checked anyhow."""
-        self._refuse_if_draining(episode_id)
-        return _Hold(self, self._session(environment, episode_id), step)
-
-    def _refuse_if_draining(self, episode_id: str) -> None:
+    @contextmanager
+    def _use(self, episode_id: str) -> Iterator[None]:
+        """A request that shutdown waits for, or refuses."""
         if self.draining:
-            raise ShuttingDown("the service is shutting down", episode_id=episode_id)
+            raise _shutting_down(episode_id)
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._left()
 
-    def _leave(self) -> None:
+    def _left(self) -> None:
         self._users -= 1
         if self.draining and not self._users:
             self._unused.set()
+
+    def _hold(self, environment: AnyEnvironment, episode_id: str, step: int | None = None) -> "_Hold":
+        """Exclusive use of an episode within this process, with its record as the store has it now. A shared store is
+        not asked where the caller knows of as many steps as this process does: writes are checked anyhow."""
+        if self.draining:
+            raise _shutting_down(episode_id)
+        return _Hold(self, self._session(environment, episode_id), step)
 
     def _session(self, environment: AnyEnvironment, episode_id: str) -> Session:
         name = environment.name
@@ -440,15 +433,18 @@ class _Hold:
         self._step = step
 
     async def __aenter__(self) -> Session:
-        session = self._session
+        session, sessions = self._session, self._sessions
         session.users += 1
-        self._sessions._users += 1
+        sessions._users += 1
         try:
             await session.lock.acquire()
             try:
                 record = session.record
-                if self._step != (_NEW if record is None else record.step_count):
-                    await self._sessions._refresh(session)
+                if record is None:
+                    if self._step != _NEW:
+                        await sessions._refresh(session)
+                elif sessions._shared and self._step != record.step_count:
+                    await sessions._refresh(session)
             except BaseException:
                 session.lock.release()
                 raise
@@ -467,7 +463,11 @@ class _Hold:
         session.expires_at = monotonic() + sessions.limits.idle_timeout_s
         if session.record is None:
             sessions._tidy(session)
-        sessions._leave()
+        sessions._left()
+
+
+def _shutting_down(episode_id: str) -> ShuttingDown:
+    return ShuttingDown("the service is shutting down", episode_id=episode_id)
 
 
 def _read_options(environment: AnyEnvironment, options: Mapping[str, JsonValue]) -> Options:
