@@ -286,6 +286,18 @@ def test_tables_are_scanned_backwards_for_a_while(make: Callable[..., Database])
     assert _failure(database, "PRAGMA reverse_unordered_selects = ON").kind == "denied"
 
 
+def test_what_is_described_is_what_is_sampled(make: Callable[..., Database]) -> None:
+    """Computed columns too, but not what a virtual table hides."""
+    database = make(
+        "CREATE TABLE t (a INT, twice INT GENERATED ALWAYS AS (a * 2) VIRTUAL, next INT AS (a + 1) STORED);"
+        "CREATE VIRTUAL TABLE f USING fts4 (a, b); CREATE VIEW v AS SELECT twice AS x, * FROM t;"
+    )
+    for table in database.schema().tables:
+        names = database.query(f"SELECT * FROM {table.name}").columns
+        assert tuple(column.name for column in table.columns) == names, table.name
+    assert len(database.schema().tables) == 3
+
+
 def test_where_virtual_tables_keep_their_data_is_no_table(make: Callable[..., Database]) -> None:
     assert make("CREATE VIRTUAL TABLE box USING rtree (id, low, high); CREATE TABLE t (a);").schema().names == (
         "box",

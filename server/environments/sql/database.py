@@ -29,6 +29,8 @@ TOO_EXPENSIVE = "the query is too expensive: it was stopped"
 STEPS_PER_TICK = 1000
 _OPEN_MODE = "mode=ro&immutable=1"
 _CHUNK_ROWS = 32
+_HIDDEN = 1
+"""How SQLite marks a column that `*` leaves out, which a virtual table may have."""
 _OK, _READ = sqlite3.SQLITE_OK, sqlite3.SQLITE_READ
 _ALLOWED_ACTIONS = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE})
 DENIED_FUNCTIONS = frozenset({"load_extension", "fts3_tokenizer", "fts5", "sqlite_log", "random", "randomblob"})
@@ -342,7 +344,10 @@ class Database:
         try:
             columns = tuple(
                 Column(column, type_, bool(not_null), key)
-                for _, column, type_, not_null, _, key in self._connection.execute(f"PRAGMA table_info({quoted})")
+                for _, column, type_, not_null, _, key, hidden in self._connection.execute(
+                    f"PRAGMA table_xinfo({quoted})"
+                )
+                if hidden != _HIDDEN
             )
         except sqlite3.OperationalError:  # a view over a table that is gone
             columns = ()
