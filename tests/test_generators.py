@@ -8,11 +8,12 @@ import peft
 import pytest
 import torch
 from transformers import MistralConfig, MistralForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+from transformers.cache_utils import DynamicLayer
 
 from rolloutgym.models import Message, ToolSpec
 from rolloutgym.training.chat import ChatEncoder, InlineEncoder, UnstableTemplate
 from rolloutgym.training.generators.base import Conversation, Sampled, TokenBatch
-from rolloutgym.training.generators.transformers import TransformersGenerator, evaluation_mode
+from rolloutgym.training.generators.transformers import RoomyLayer, TransformersGenerator, evaluation_mode
 from rolloutgym.training.generators.vllm import VLLMGenerator
 from rolloutgym.training.sampling import SamplingParams
 from rolloutgym.training.stops import StopTags, decode
@@ -153,6 +154,26 @@ def test_nothing_is_prefilled_twice(model: PreTrainedModel) -> None:
     assert prompt > 50
     assert max(columns[1:]) < prompt  # later blocks hold a reply, never the prompt
     assert columns.count(1) > len(columns) - 4
+
+
+def test_the_cache_is_transformers_own_without_the_copies() -> None:
+    """The same keys and values after every step, prefill, rows dropped and growth among them; a token moves nothing."""
+    draws = torch.Generator().manual_seed(0)
+    roomy: Any = RoomyLayer()
+    plain: Any = DynamicLayer()  # type: ignore[no-untyped-call]
+    rows, moved = 3, 0
+    for column, width in enumerate([40, *[1] * 200, 7, *[1] * 60]):
+        keys, values = (torch.randn(rows, 2, width, 4, generator=draws) for _ in range(2))
+        before = roomy.keys.data_ptr() if column else 0
+        ours, theirs = roomy.update(keys, values), plain.update(keys, values)
+        moved += roomy.keys.data_ptr() != before
+        assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+        assert roomy.get_seq_length() == plain.get_seq_length()
+        if column == 100:
+            rows = 2
+            for layer in (roomy, plain):
+                layer.batch_select_indices(torch.tensor([0, 2]))
+    assert moved == 3  # at first, rows dropped, full
 
 
 def test_a_row_that_never_began_holds_its_place(model: PreTrainedModel) -> None:

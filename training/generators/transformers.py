@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import Cache, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.cache_utils import DynamicLayer
 
 from rolloutgym.training.chat import ChatEncoder, Encoder
 from rolloutgym.training.generators.base import Conversation, Sampled, TokenBatch
@@ -56,6 +57,45 @@ class TransformersGenerator:
         return TokenBatch(conversations, self.tokenizer, self.encoder, CachedSampler(self))
 
 
+class RoomyLayer(DynamicLayer):
+    """A layer's keys and values with free columns behind them.
+
+    What is new is written there, where `DynamicLayer` copies the whole cache for every token. What the model sees,
+    `keys` and `values` (B, heads, K, size), is a view of the filled part.
+    """
+
+    step = 128
+    """Columns by which it grows."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._room: tuple[Tensor, Tensor] | None = None
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        filled = self.get_seq_length()
+        end = filled + key_states.shape[-2]
+        if self._room is None or self._room[0].shape[-2] < end:
+            self._room = self._grown(self.keys, key_states), self._grown(self.values, value_states)
+        for room, new in zip(self._room, (key_states, value_states), strict=True):
+            room[:, :, filled:end] = new
+        self.keys, self.values = (room[:, :, :end] for room in self._room)
+        return self.keys, self.values
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        super().batch_select_indices(indices)
+        self._room = None
+
+    def _grown(self, old: Tensor | None, new: Tensor) -> Tensor:
+        batch, heads, columns, size = new.shape
+        filled = self.get_seq_length()
+        room = new.new_empty(batch, heads, filled + columns + self.step, size)
+        if old is not None and filled:
+            room[:, :, :filled] = old
+        return room
+
+
 class CachedSampler:
     """The shared cache of one batch, and the loop that draws a turn for every row at once."""
 
@@ -68,7 +108,7 @@ class CachedSampler:
         # transformers 5.24 renamed the argument; the old name goes in 5.40.
         self._cache_name = "cache" if "cache" in parameters else "past_key_values"
         self._last_only: dict[str, int] = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
-        self._cache = DynamicCache()
+        self._cache = Cache(layer_class_to_replicate=RoomyLayer)
         self._rows: list[int] | None = None
         self._mask_BK: Tensor
         self._positions_B: Tensor
@@ -95,7 +135,7 @@ class CachedSampler:
         return {row: turn.sampled() for row, turn in zip(rows, turns, strict=True)}
 
     def close(self) -> None:
-        self._cache = DynamicCache()
+        self._cache = Cache(layer_class_to_replicate=RoomyLayer)
 
     def _keep(self, rows: list[int]) -> None:
         """Drop the rows that are not played any more."""

@@ -349,8 +349,8 @@ class RetoolTrainer(Trainer):
         output = super().evaluation_loop(*args, **kwargs)
         prefix = kwargs.get("metric_key_prefix", "eval")
         summary = self._metrics["eval"].summary(gather_object)
-        output.metrics.update({f"{prefix}_{name}": value for name, value in summary.items()})
-        return output
+        figures = {f"{prefix}_{name}": value for name, value in summary.items()}
+        return output._replace(metrics={**(output.metrics or {}), **figures})
 
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)
