@@ -45,12 +45,18 @@ class _Puppet:
         os.close(self.output)
 
 
-def _play(act: Callable[[_Puppet, int], None], *, last: bool = False) -> RunResult:
+def _play(
+    act: Callable[[_Puppet, int], None],
+    *,
+    last: bool = False,
+    limits: Limits | None = None,
+    max_threads: int | None = None,
+) -> RunResult:
     async def main() -> RunResult:
-        puppet = _Puppet(max_threads=1)
+        puppet = _Puppet(max_threads=max_threads)
         try:
             await puppet.child.ready
-            step = asyncio.ensure_future(puppet.child.run(b"1", Limits(), last=last))
+            step = asyncio.ensure_future(puppet.child.run(b"1", limits or Limits(), last=last))
             await asyncio.sleep(0)
             act(puppet, puppet.token())
             return await step
@@ -96,6 +102,33 @@ def test_a_child_that_speaks_after_its_reply_is_killed_and_has_lost_its_state() 
     assert (result.status, result.state_kept) == ("crashed", False)
 
 
+@pytest.mark.parametrize(
+    ("took", "starved", "late"),
+    [(0.9, 0.0, False), (1.1, 0.0, True), (1.9, 1.0, False), (2.1, 1.0, True), (7, 9, True)],
+)
+def test_time_without_a_cpu_is_no_wall_clock(
+    took: float, starved: float, late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delays = iter((5.0, 5.0 + starved))
+    monkeypatch.setattr(execution, "_run_delay", lambda _: next(delays))
+
+    def act(puppet: _Puppet, token: int) -> None:
+        assert puppet.child._step is not None
+        began = puppet.child._step.began
+        puppet.child.check(began)
+        puppet.child.check(began + took)
+        puppet.reply(token)
+        puppet.child.on_signalled()
+
+    result = _play(act, limits=Limits(wall_s=1.0))
+    assert result.status == ("wall_limit" if late else "ok")
+
+
+def test_run_delay_is_read_from_the_kernel() -> None:
+    assert execution._run_delay(os.getpid()) >= 0.0
+    assert execution._run_delay(2**22 + 1) == 0.0
+
+
 def test_threads_are_counted_where_the_kernel_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     def act(puppet: _Puppet, _: int) -> None:
         monkeypatch.setattr(execution, "_threads", lambda pid: 1 + (pid == os.getpid()))
@@ -104,7 +137,7 @@ def test_threads_are_counted_where_the_kernel_does_not(monkeypatch: pytest.Monke
 
     assert execution._threads(os.getpid()) >= 1
     assert execution._threads(2**22 + 1) == 0
-    result = _play(act)
+    result = _play(act, max_threads=1)
     assert (result.status, result.exit_signal) == ("thread_limit", "SIGKILL")
 
 

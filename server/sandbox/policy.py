@@ -53,7 +53,7 @@ class Limits:
     cpu_s: float = 4.0
     """CPU time of the step, all threads together: the main limit, independent of the machine's load."""
     wall_s: float = 10.0
-    """Wall clock, from when the child runs (not from when it queued)."""
+    """Wall clock, from when the child runs (not from when it queued), without the time in which it had no CPU."""
     memory: int = 512 << 20
     """Address space beyond what the preloaded interpreter takes."""
     output: int = 64 << 10
