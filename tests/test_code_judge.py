@@ -1,5 +1,6 @@
 """Hidden tests against programs, honest and otherwise."""
 
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -135,6 +136,21 @@ async def test_calls_that_depend_on_results_are_asked_for(judge: Judge) -> None:
     )
     assert (await judge.judge("def step(x):\n    return 2 * x", chained)).correct
     assert not (await judge.judge("def step(x):\n    return x", chained)).correct
+
+
+async def test_sleeping_through_many_calls_is_a_wrong_answer_and_no_fault(sandbox: Sandbox) -> None:
+    """Else it would outlast the service's limit of a step."""
+    chained = HiddenTests(
+        "step",
+        "def check(candidate):\n    x = 1\n    for _ in range(40):\n        x = candidate(x)\n    assert x > 5\n",
+        "def step(x):\n    return x + 1\n",
+    )
+    judge = Judge(sandbox, Limits(cpu_s=2.0, wall_s=1.0))
+    sleepy = "import time\ndef step(x):\n    time.sleep(0.8)\n    return x + 2"
+    began = time.monotonic()
+    assert not (await judge.judge(sleepy, chained)).correct
+    assert time.monotonic() - began < 25  # of 32 that it would sleep
+    assert (await judge.judge("def step(x):\n    return x + 2", chained)).correct
 
 
 async def test_expected_exceptions_cross_the_wall(judge: Judge) -> None:

@@ -1,8 +1,10 @@
 """Whether a final answer is right: by normal form where that decides, else by computer algebra in a helper process.
 
-A comparison that hangs, crashes or runs out of memory is wrong for that answer, and is counted.
+A comparison that hangs, crashes or runs out of memory is wrong for that answer, and is counted. What algebra said is
+kept: a group of rollouts, or a client that tries again, sends the same answer many times.
 """
 
+import os
 from dataclasses import asdict, dataclass
 
 from rolloutgym.server.environments.code.answers import Verdict, compare
@@ -21,12 +23,17 @@ class CheckerCounts:
     """Comparisons that a helper process could not finish: wrong answers by rule."""
 
 
+_MAX_KNOWN = 100_000
+
+
 class AnswerChecker:
     """Compares answers; owns its helper processes until `stop`."""
 
-    def __init__(self, *, processes: int = 2, cpu_s: float = 5.0, scorer_cpu_s: float = 20.0) -> None:
+    def __init__(self, *, processes: int | None = None, cpu_s: float = 5.0, scorer_cpu_s: float = 20.0) -> None:
         """Processor time for one comparison, and for one score (a scorer makes its task again)."""
+        processes = max(2, (os.cpu_count() or 1) // 4) if processes is None else processes
         self._counts = CheckerCounts()
+        self._known: dict[tuple[str, str], bool] = {}
         self._algebra = WorkerPool(f"{_PACKAGE}.algebra", processes=processes, cpu_s=cpu_s)
         self._scorers = WorkerPool(f"{_PACKAGE}.reasoning", processes=processes, cpu_s=scorer_cpu_s)
 
@@ -36,12 +43,20 @@ class AnswerChecker:
             self._counts.by_normal_form += 1
             return verdict is Verdict.EQUAL
         self._counts.by_algebra += 1
+        equal = self._known.get((gold, answer))
+        if equal is None:
+            equal = await self._ask_algebra(gold, answer)
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
+            self._known[gold, answer] = equal
+        return equal
+
+    async def _ask_algebra(self, gold: str, answer: str) -> bool:
         try:
-            reply = await self._algebra.ask({"gold": gold, "answer": answer})
+            return (await self._algebra.ask({"gold": gold, "answer": answer}))["equal"] is True
         except QuestionFailed:
             self._counts.failed += 1
             return False
-        return reply["equal"] is True
 
     async def score(self, scorer: ScoredBy, answer: str) -> float:
         """The score in [0, 1] by the data set's own scorer."""

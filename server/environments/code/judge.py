@@ -21,6 +21,10 @@ from rolloutgym.server.sandbox.policy import Limits
 _MAX_ROUNDS = 300
 """Calls that may be asked for one by one, after those that the reference's run foretold."""
 
+_WALL_TIMES = 4
+"""One judgement may take this many times the wall clock of one run: else a program that sleeps in each of many calls
+would outlast the service's limit of a step, which is a fault and no reward."""
+
 _OUTPUT = 6 << 20
 """Bytes of a process's output that are read: the record of the calls is in it."""
 
@@ -66,7 +70,8 @@ class Judge:
             started = await session.step(program)
             if not _goes_on(started):
                 return Verdict(0, rehearsal["total"], complete=False)
-            return await self._judge_calls(tests, _Player(session, tests.entry_point), rehearsal)
+            budget = _Budget(_WALL_TIMES * self._limits.wall_s - started.wall_s)
+            return await self._judge_calls(tests, _Player(session, tests.entry_point, budget), rehearsal, budget)
         finally:
             await session.close()
 
@@ -80,7 +85,9 @@ class Judge:
             raise Internal("the tests of this task assert nothing")
         return report
 
-    async def _judge_calls(self, tests: HiddenTests, player: "_Player", rehearsal: dict[str, Any]) -> Verdict:
+    async def _judge_calls(
+        self, tests: HiddenTests, player: "_Player", rehearsal: dict[str, Any], budget: "_Budget"
+    ) -> Verdict:
         foretold = harness.unpack(rehearsal["calls"])
         total: int = rehearsal["total"]
         record = [
@@ -89,8 +96,8 @@ class Judge:
         ]
         for _ in range(_MAX_ROUNDS):
             candidate = f"__harness__.Candidate(__harness__.unpack({harness.pack(record)!r}))"
-            report = await self._run_tests(tests, f"__candidate__ = {candidate}")
-            if report is None:
+            report = await self._run_tests(tests, f"__candidate__ = {candidate}", budget)
+            if report is None or budget.is_spent:
                 break
             if report["missing"] is None:
                 complete = not report["error"] and report["passed"] == report["total"]
@@ -101,13 +108,17 @@ class Judge:
             record = [*record[: report["position"]], _without_mutation(answered[0])]
         return Verdict(0, total, complete=False)
 
-    async def _run_tests(self, tests: HiddenTests, setup: str) -> dict[str, Any] | None:
+    async def _run_tests(
+        self, tests: HiddenTests, setup: str, budget: "_Budget | None" = None
+    ) -> dict[str, Any] | None:
         """The report of one run in a fresh process; None where it did not come to an end."""
         mark = secrets.token_hex(16)
         run = f"__harness__.run_check(globals(), __candidate__, {mark!r})"
         # The reference stays at hand: tests may compare with it by name.
         code = "\n".join((HARNESS, tests.preamble, tests.reference, setup, instrument(tests.source), run))
         result = await self._sandbox.run(code, limits=self._limits)
+        if budget is not None:
+            budget.left_s -= result.wall_s
         reports = _marked_lines(result, mark)
         return reports[-1] if reports else None
 
@@ -121,12 +132,24 @@ def _without_mutation(call: harness.Call) -> harness.Call:
     return {key: value for key, value in call.items() if key != "after"}
 
 
+@dataclass
+class _Budget:
+    """What is left of a judgement's wall clock, queueing left out."""
+
+    left_s: float
+
+    @property
+    def is_spent(self) -> bool:
+        return self.left_s <= 0
+
+
 class _Player:
     """Makes calls in the program's process."""
 
-    def __init__(self, session: SandboxSession, entry_point: str) -> None:
+    def __init__(self, session: SandboxSession, entry_point: str, budget: _Budget) -> None:
         self._session = session
         self._entry_point = entry_point
+        self._budget = budget
         self._ready = False
         self._stopped = False
 
@@ -142,13 +165,14 @@ class _Player:
             code = f"__harness__.perform_all({self._entry_point}, {packed}, {mark!r})"
             result = await self._session.step(code if self._ready else f"{HARNESS}\n{code}")
             self._ready = True
+            self._budget.left_s -= result.wall_s
             new = [
                 {**line, **call}
                 for call, line in zip(rest, _marked_lines(result, mark), strict=False)
                 if _is_call(line)
             ]
             performed.extend(new)
-            self._stopped = not new or not _goes_on(result)
+            self._stopped = not new or not _goes_on(result) or self._budget.is_spent
         return performed
 
 
