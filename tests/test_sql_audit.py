@@ -21,6 +21,7 @@ QUERIES = {
     "fails": "SELECT nothing FROM t",
     "times_out": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n",
     "empty": "SELECT name FROM t WHERE name = 'nobody'",
+    "constant": "SELECT count(*) FROM t WHERE name = 'A'",
     "tie": "SELECT name FROM t ORDER BY score DESC LIMIT 1",
     "row_values": "SELECT name FROM t GROUP BY score",
     "row_order": "SELECT name FROM t",
@@ -60,7 +61,7 @@ def test_the_command_prints_counts_and_writes_what_the_service_reads(
     flags = ["--block-list", str(block_list), "--block", "tie", "--block", "fails", "--show", "tie"]
     result = CliRunner().invoke(app, ["audit", "sql", str(data), *flags])
     assert result.exit_code == 0, result.output
-    assert "8 gold queries" in result.output
+    assert "9 gold queries" in result.output
     assert "tie (tie) SELECT name FROM t ORDER BY score DESC LIMIT 1" in result.output
     assert "2 tasks blocked" in result.output
     written = json.loads(block_list.read_text(encoding="utf-8"))
@@ -92,4 +93,4 @@ def test_data_that_cannot_be_read_ends_in_one_line(tmp_path: Path) -> None:
 @needs_pack
 def test_the_real_pack() -> None:
     found = count(audit(read_tasks(PACK)))
-    assert found == {"empty": 57, "tie": 58, "row_values": 8, "row_order": 262, "float_order": 20}
+    assert found == {"empty": 57, "constant": 26, "tie": 58, "row_values": 8, "row_order": 262, "float_order": 20}

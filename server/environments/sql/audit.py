@@ -2,30 +2,34 @@
 
 Published sets hold a good share of golds that fail, return nothing, cut through a tie or depend on the order of rows.
 Grading accepts every answer that such a gold allows (see `gold`); the audit tells of them, and its block list keeps
-those out that a trainer does not want.
+those out that a trainer does not want. A gold that counts nothing because its words are not those of the data shows as
+one that no loss of rows changes.
 """
 
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import Literal, get_args
 
-from rolloutgym.server.environments.sql.database import Database, Limits
-from rolloutgym.server.environments.sql.gold import GoldFailed, compute_gold
+from rolloutgym.server.environments.sql.answers import compare_on_copy
+from rolloutgym.server.environments.sql.database import Database, Limits, QueryResult
+from rolloutgym.server.environments.sql.gold import Gold, GoldFailed, compute_gold
+from rolloutgym.server.environments.sql.perturbation import Copies
 from rolloutgym.server.environments.sql.questions import SqlTask, content_sha256
 
-Finding = Literal["fails", "times_out", "empty", "tie", "row_values", "row_order", "float_order"]
+Finding = Literal["fails", "times_out", "empty", "constant", "tie", "row_values", "row_order", "float_order"]
 FINDINGS: tuple[Finding, ...] = get_args(Finding)
 
 MEANINGS: Mapping[Finding, str] = {
     "fails": "the gold query does not run",
     "times_out": "the gold query is too expensive",
     "empty": "the result has no rows, so that an empty answer would be right",
+    "constant": "the result is the same on all smaller copies of the data: as an answer in SQL, a constant is right",
     "tie": "a LIMIT cuts through equal rows: several answers are right, and all are accepted",
     "row_values": "values depend on the order in which rows are scanned: the results of both orders are accepted",
     "row_order": "rows come in another order when scanned backwards: harmless, they are compared without order",
@@ -47,25 +51,44 @@ class Report:
 
 def audit(tasks: Iterable[SqlTask], limits: Limits | None = None) -> Iterator[Report]:
     """One report for each task, in their order. Raises `DatabaseBroken`."""
-    for path, group in groupby(tasks, key=attrgetter("database")):
-        with closing(Database(path, limits)) as database:
-            for task in group:
-                yield _inspect(database, task)
+    with closing(Copies()) as copies:
+        for path, group in groupby(tasks, key=attrgetter("database")):
+            with ExitStack() as opened:
+                database = opened.enter_context(closing(Database(path, limits)))
+                smaller = [
+                    opened.enter_context(closing(Database(copy, limits))) for copy in copies.of(path, database.schema())
+                ]
+                for task in group:
+                    yield _inspect(task, database, smaller)
 
 
-def _inspect(database: Database, task: SqlTask) -> Report:
+def _inspect(task: SqlTask, database: Database, copies: Sequence[Database]) -> Report:
     try:
         gold = compute_gold(database, task)
     except GoldFailed as error:
         return Report(task.id, ("times_out" if error.kind == "timeout" else "fails",), error.message)
     found: dict[Finding, bool] = {
         "empty": gold.empty,
+        "constant": not gold.empty and _is_constant(task, gold, copies),
         "tie": gold.tie,
         "row_values": gold.row_dependent,
         "row_order": gold.row_order,
         "float_order": gold.float_order,
     }
     return Report(task.id, tuple(finding for finding, is_so in found.items() if is_so))
+
+
+def _is_constant(task: SqlTask, gold: Gold, copies: Sequence[Database]) -> bool:
+    """Whether the gold's result agrees with that of every copy."""
+    result = QueryResult(gold.columns, gold.rows, truncated=False, read=gold.read)
+    for copy in copies:
+        try:
+            other = compute_gold(copy, task)
+        except GoldFailed:
+            continue
+        if not other.row_dependent and not compare_on_copy(result, other):
+            return False
+    return bool(copies)
 
 
 def count(reports: Iterable[Report]) -> Counter[Finding]:
