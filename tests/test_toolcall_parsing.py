@@ -86,6 +86,18 @@ REGRESSIONS: list[tuple[str, str, Calls, list[str]]] = [
         [],
     ),
     (
+        "draft in reasoning that the prompt opened",
+        'maybe <tool_call>{"name":"a"}</tool_call> no </think><tool_call>{"name":"b"}</tool_call>',
+        [("b", {})],
+        [],
+    ),
+    (
+        "closing tag of reasoning after the only call",
+        '<tool_call>{"name":"a"}</tool_call></think>',
+        [("a", {})],
+        ["think_repeated"],
+    ),
+    (
         "python literals",
         hermes("{'name':'f','arguments':{'ok':True,'x':None,'s':\"it's\"}}"),
         f(ok=True, x=None, s="it's"),

@@ -2,7 +2,7 @@
 
 Reasoning is one block at the start: opened by the model, or by the prompt (`prefilled`); without its closing tag all of
 the text is reasoning. A block that the prompt opened is recognised without the option too, by a closing tag that stands
-before any call.
+before any call, or between calls: then those before it are drafts.
 """
 
 import re
@@ -45,7 +45,8 @@ def split_reasoning(text: str, options: ParseOptions, opening: re.Pattern[str]) 
     ends = [(end, closer) for _, closer in pairs if (end := text.find(closer, start)) >= 0]
     if ends:
         end, closer = min(ends)
-        if options.prefilled_think or not opening.search(text, 0, end):
+        drafted = opening.search(text, 0, end)
+        if options.prefilled_think or not drafted or opening.search(text, end):
             return Reasoning((start, end), end + len(closer), opened=options.prefilled_think)
     elif options.prefilled_think:
         return Reasoning((start, len(text)), len(text), closed=False)
