@@ -118,6 +118,16 @@ def test_responses_stand_in_the_order_of_the_calls() -> None:
     ]
 
 
+def test_responses_that_are_more_or_fewer_than_the_calls_stay_as_they_are() -> None:
+    for responses in (["9"], ["9", "10", "11"]):
+        item = sharegpt(
+            ("human", "Both?"),
+            ("gpt", call("weather", city="Rome") + call("clock", zone="CET")),
+            *[("tool", text) for text in responses],
+        )
+        assert [(message.name, message.content) for message in item.steps[0].then] == [(None, r) for r in responses]
+
+
 def test_nameless_responses_answer_the_calls_in_order() -> None:
     item = sharegpt(
         ("human", "Both?"),

@@ -259,10 +259,15 @@ def test_empty_folder_and_file_without_playable_rows(tmp_path: Path) -> None:
 
 
 def test_golds_that_their_schema_forbids_are_marked(tmp_path: Path) -> None:
-    schema = {"type": "object", "properties": {"n": {"type": "integer"}, "u": {"enum": ["x"]}}, "required": ["n"]}
+    properties = {"n": {"type": "integer"}, "u": {"enum": ["x"]}, "l": {"type": "array", "items": {"type": "number"}}}
+    schema = {"type": "object", "properties": properties, "required": ["n"], "additionalProperties": False}
     tool = {"type": "function", "function": {"name": "clock", "parameters": schema}}
     golds: dict[str, Any] = {
         "fits": {"n": 1.0},
+        "list": {"n": 1, "l": [1, 2.5]},
+        "fraction": {"n": 1.5},
+        "undeclared": {"n": 1, "z": 1},
+        "in the list": {"n": 1, "l": [1, "2"]},
         "bool": {"n": True},
         "text": {"n": "1"},
         "other": {"n": 1, "u": "y"},
@@ -270,7 +275,7 @@ def test_golds_that_their_schema_forbids_are_marked(tmp_path: Path) -> None:
     }
     rows = [{**native(id, calls=[{"name": "clock", "arguments": gold}]), "tools": [tool]} for id, gold in golds.items()]
     marks = {item.id: item.tags.get("golds_fit_schema", True) for item in every(write(tmp_path / "rows.jsonl", *rows))}
-    assert marks == {"fits": True, "bool": False, "text": False, "other": False, "missing": False}
+    assert [id for id, fits in marks.items() if fits] == ["fits", "list"]
 
 
 # ---- splits ---------------------------------------------------------------------------------------------------------
