@@ -15,7 +15,9 @@ from rolloutgym.cli.terminal import console, errors, printable
 if TYPE_CHECKING:
     from rolloutgym.training.evaluation import EpisodeRecord, Run
     from rolloutgym.training.generators.base import Generator
+    from rolloutgym.training.rollouts import Limits
     from rolloutgym.training.sampling import SamplingParams
+    from rolloutgym.training.service import RemoteEnvironment
     from rolloutgym.training.summaries import Summary
 
 _GROUP_TAG = {"sql": "hardness", "toolcall": "scenario", "code": "kind"}
@@ -62,23 +64,19 @@ def evaluate(
 
     The endpoint's key is read from OPENAI_API_KEY, the service's from ROLLOUTGYM_API_KEY.
     """
-    from rolloutgym.cli.service import own_service
     from rolloutgym.training.evaluation import EvaluationError, Run, read_records
-    from rolloutgym.training.evaluation import evaluate as play
     from rolloutgym.training.generators.openai import EndpointError
     from rolloutgym.training.rollouts import Limits
     from rolloutgym.training.sampling import SamplingParams
-    from rolloutgym.training.service import RemoteEnvironment
 
     sampling = SamplingParams(temperature, top_k, top_p, min_p)
     limits = Limits(turn_tokens, episode_tokens, reply_tokens, max_turns)
     stop_tags = tuple(stop if stop is not None else ("</code>", "</answer>") if env == "code" else ())
     try:
-        with ExitStack() as stack:
-            base_url = url or stack.enter_context(own_service())
-            key = os.environ.get("ROLLOUTGYM_API_KEY")
-            environment = stack.enter_context(RemoteEnvironment(base_url, env, api_key=key))
-            player = stack.enter_context(_load(model, model_name, sampling, stop_tags, at_once, seed))
+        with (
+            _environment(url, env) as environment,
+            _load(model, model_name, sampling, stop_tags, at_once, seed) as player,
+        ):
             metadata = environment.ask(lambda handle: handle.metadata())
             run = Run(
                 environment=env,
@@ -93,18 +91,7 @@ def evaluate(
                 versions=metadata.model_dump(mode="json", include={"version", "prompt_version", "data_sha256"}),
             )
             path = out or Path("evaluations") / f"{env}-{split}-{Path(player.name).name}.jsonl"
-            with _progress() as progress:
-                bar = progress.add_task(f"{env} {split}", total=None)
-                records = play(
-                    environment,
-                    player.generator,
-                    run,
-                    path,
-                    limits,
-                    rows=player.rows,
-                    threads=player.threads,
-                    on_progress=lambda done, total: progress.update(bar, completed=done, total=total),
-                )
+            records = _play(environment, player, run, path, limits)
         others = [read_records(other) for other in baseline or []]
     except (EvaluationError, EndpointError) as error:
         errors.print(f"rolloutgym eval: {error}", markup=False, soft_wrap=True)
@@ -113,6 +100,38 @@ def evaluate(
     if others:
         console.print(_comparison(run, records, others))
     console.print(f"episodes: {path}", soft_wrap=True)
+
+
+@contextmanager
+def _environment(url: str | None, name: str) -> "Iterator[RemoteEnvironment]":
+    """The service's environment; of a service that is started for it, without a URL."""
+    from rolloutgym.cli.service import own_service
+    from rolloutgym.training.service import RemoteEnvironment
+
+    with ExitStack() as stack:
+        base_url = url or stack.enter_context(own_service())
+        key = os.environ.get("ROLLOUTGYM_API_KEY")
+        yield stack.enter_context(RemoteEnvironment(base_url, name, api_key=key))
+
+
+def _play(
+    environment: "RemoteEnvironment", player: _Model, run: "Run", path: Path, limits: "Limits"
+) -> "list[EpisodeRecord]":
+    """All episodes of the run, under a progress bar."""
+    from rolloutgym.training.evaluation import evaluate as play
+
+    with _progress() as progress:
+        bar = progress.add_task(f"{run.environment} {run.split}", total=None)
+        return play(
+            environment,
+            player.generator,
+            run,
+            path,
+            limits,
+            rows=player.rows,
+            threads=player.threads,
+            on_progress=lambda done, total: progress.update(bar, completed=done, total=total),
+        )
 
 
 @contextmanager
