@@ -109,6 +109,7 @@ HOSTILE = (
     "[f(a='",
     "<|tool_call_begin|>f ",
     "[TOOL_CALLS]f[ARGS]{",
+    "<start_function_call>call:",
 )
 
 
