@@ -24,6 +24,7 @@ from rolloutgym.server.routes.mcp import SESSION_HEADER, add_mcp_routes
 from rolloutgym.server.routes.operations import add_environment_routes, add_service_routes
 from rolloutgym.server.routes.ors import add_ors_routes
 from rolloutgym.server.routes.security import Gate
+from rolloutgym.server.routes.shortcuts import Handler, Shortcuts, handler_of
 from rolloutgym.server.routes.tasks import add_named_task_routes, add_task_routes
 from rolloutgym.server.routes.websocket import add_websocket_route
 from rolloutgym.server.service import Service
@@ -46,6 +47,7 @@ def create_app(settings: Settings, environments: Mapping[str, AnyEnvironment] | 
             await service.stop()
 
     app = json_app(title="RolloutGym", version=API_VERSION, lifespan=lifespan)
+    steps: dict[str, Handler] = {}
     # Before the routes that take any name: "/sql/splits" is the sub-application's own.
     for name, environment in service.environments.items():
         sub = json_app(title=f"RolloutGym: {name}", version=API_VERSION)
@@ -53,9 +55,11 @@ def create_app(settings: Settings, environments: Mapping[str, AnyEnvironment] | 
         # Not the sub-application's: each message would have to pass through both.
         add_websocket_route(app, f"/{name}/ws", service, environment)
         app.mount(f"/{name}", sub)
+        steps[f"/{name}/step"] = handler_of(sub, "/step")
     add_websocket_route(app, "/ws", service, service.default)
     _add_routes(app, service, service.default, service.environments)
     app.include_router(web.router)
+    app.add_middleware(Shortcuts, handlers=steps | {"/step": handler_of(app, "/step")}, metrics=service.metrics)
     app.add_middleware(UnexpectedFaults, metrics=service.metrics)
     app.add_middleware(HeadAsGet)
     app.add_middleware(Gate, settings=settings, metrics=service.metrics, environments=service.environments)

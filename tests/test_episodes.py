@@ -4,6 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx2
+import pytest
+from starlette.routing import Mount
+
+from rolloutgym.models import ResetRequest
+from rolloutgym.server.app import create_app
+from rolloutgym.server.settings import Settings
 
 
 def test_an_episode_is_played_and_ended(start_service: Callable[..., str], noop: Any) -> None:
@@ -22,3 +28,33 @@ def test_an_episode_is_played_and_ended(start_service: Callable[..., str], noop:
         assert http.delete(f"/noop/episodes/{episode_id}").json() == {"ended": True}
         assert http.delete(f"/noop/episodes/{episode_id}").json() == {"ended": False}
         assert noop.open == 0
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"episode_id":"e","action":{"add":1},"step":0}', 200),
+        (b'{"episode_id":"e","action":{"add":1},"step":7}', 409),
+        (b'{"episode_id":"nobody","action":{"add":1}}', 404),
+        (b'{"episode_id":"e","action":{"odd":1}}', 422),
+        (b'{"episode_id":"e"', 422),
+        (b"", 422),
+        (b" " * 10_000, 413),
+    ],
+)
+async def test_the_short_way_to_a_step_is_no_other_than_the_long_one(noop: Any, body: bytes, status: int) -> None:
+    """Answers, errors and counts are those of the route, which the shortcut passes by."""
+    app = create_app(Settings(max_body_bytes=9_000), {"noop": noop})
+    (mount,) = (route for route in app.routes if isinstance(route, Mount))
+    answers = []
+    for application, path in ((app, "/noop/step"), (app, "/step"), (mount.app, "/step")):
+        transport = httpx2.ASGITransport(app=application)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://service") as http:
+            await app.state.service.sessions.reset(noop, ResetRequest(episode_id="e", seed=1))
+            answer = await http.post(path, content=body)
+        answers.append((answer.status_code, answer.headers, answer.content))
+    assert answers[0][0] == status
+    assert answers[0] == answers[1] == answers[2]
+    assert sum(app.state.service.metrics.errors.values()) == (0 if status == 200 else 3)
+    await app.state.service.sessions.stop()
