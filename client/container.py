@@ -8,6 +8,7 @@ by the engine when it stops.
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from threading import Thread
 from time import monotonic, sleep
 from types import TracebackType
@@ -31,9 +32,15 @@ class Container:
     """A container that serves at `url`, from its construction to `close()`."""
 
     def __init__(
-        self, image: str = "rolloutgym", *, settings: Mapping[str, object] | None = None, ready_within_s: float = 60.0
+        self,
+        image: str = "rolloutgym",
+        *,
+        settings: Mapping[str, object] | None = None,
+        mounts: Mapping[str | Path, str] | None = None,
+        ready_within_s: float = 60.0,
     ) -> None:
-        """`settings` are the service's, by field (`{"environments": "sql"}`).
+        """`settings` are the service's, by field (`{"environments": ["sql"], "sql_data": "/data"}`); `mounts` are
+        folders or files of this machine and where the service reads them (`{"spider": "/data"}`).
 
         Raises `ConnectionFailed` if no engine answers, the image is missing, or the service does not become ready.
         """
@@ -41,7 +48,7 @@ class Container:
         self._output: deque[bytes] = deque(maxlen=_KEPT)
         self._listener: Thread | None = None
         try:
-            self._container = _create(self._engine, image, settings or {})
+            self._container = _create(self._engine, image, settings or {}, mounts or {})
         except BaseException:
             self._engine.close()
             raise
@@ -49,7 +56,7 @@ class Container:
             self._attach()
             self._start()
             self.url = self._address()
-            self._until_ready(monotonic() + ready_within_s)
+            self._until_ready(ready_within_s)
         except BaseException:
             self._let_go()
             raise
@@ -66,9 +73,11 @@ class Container:
         """Stop the service and remove the container. Idempotent."""
         from docker.errors import NotFound
 
-        with suppress(NotFound):
-            self._container.stop(timeout=_STOP_S)
-        self._let_go()
+        try:
+            with suppress(NotFound):
+                self._container.stop(timeout=_STOP_S)
+        finally:
+            self._let_go()
 
     def __enter__(self) -> Self:
         return self
@@ -79,7 +88,7 @@ class Container:
         self.close()
 
     def _attach(self) -> None:
-        """Before the start, so that there is no moment at which it could be orphaned, and no word is missed."""
+        """Before the start, so that there is no moment at which it could run orphaned, and no word is missed."""
         from docker.utils.socket import frames_iter
 
         self._lifeline = self._container.attach_socket(params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
@@ -114,29 +123,31 @@ class Container:
         self._engine.close()
 
     def _address(self) -> str:
-        if self._has_ended():
-            raise self._failure()
+        self._check_that_it_runs()
         return f"http://127.0.0.1:{self._container.ports[_PORT][0]['HostPort']}"
 
-    def _until_ready(self, deadline: float) -> None:
-        while monotonic() < deadline and not self._has_ended():
+    def _until_ready(self, within_s: float) -> None:
+        deadline = monotonic() + within_s
+        while monotonic() < deadline:
+            self._check_that_it_runs()
             with suppress(httpx2.RequestError):
-                if httpx2.get(f"{self.url}/ready").status_code == 200:
+                if httpx2.get(f"{self.url}/ready", trust_env=False).status_code == 200:
                     return
             sleep(_POLL_S)
-        raise self._failure()
+        raise ConnectionFailed(
+            f"the service in the container was not ready within {within_s:g} s: {self.logs()}", retryable=False
+        )
 
-    def _has_ended(self) -> bool:
+    def _check_that_it_runs(self) -> None:
         from docker.errors import NotFound
 
-        try:
+        with suppress(NotFound):
             self._container.reload()
-        except NotFound:
-            return True
-        return self._container.status not in ("created", "running")
-
-    def _failure(self) -> ConnectionFailed:
-        return ConnectionFailed(f"the service in the container did not start: {self.logs()}", retryable=False)
+            if self._container.status in ("created", "running"):
+                return
+        if self._listener is not None:
+            self._listener.join(_STOP_S)  # for its last words
+        raise ConnectionFailed(f"the service in the container ended: {self.logs()}", retryable=False)
 
 
 @contextmanager
@@ -144,12 +155,13 @@ def launch(
     image: str = "rolloutgym",
     *,
     settings: Mapping[str, object] | None = None,
+    mounts: Mapping[str | Path, str] | None = None,
     ready_within_s: float = 60.0,
     **client_options: Any,
 ) -> Iterator[Client]:
     """A client of a container that lives as long as the block; see `Container` and `Client`."""
     with (
-        Container(image, settings=settings, ready_within_s=ready_within_s) as container,
+        Container(image, settings=settings, mounts=mounts, ready_within_s=ready_within_s) as container,
         Client(container.url, **client_options) as client,
     ):
         yield client
@@ -172,14 +184,19 @@ def _engine() -> Any:
     return engine
 
 
-def _create(engine: Any, image: str, settings: Mapping[str, object]) -> Any:
+def _create(engine: Any, image: str, settings: Mapping[str, object], mounts: Mapping[str | Path, str]) -> Any:
     from docker.errors import APIError, ImageNotFound
+    from docker.types import Mount
 
     try:
         return engine.containers.create(
             image,
             _COMMAND,
-            environment={f"ROLLOUTGYM_{name.upper()}": str(value) for name, value in settings.items()},
+            environment={f"ROLLOUTGYM_{name.upper()}": _variable(value) for name, value in settings.items()},
+            mounts=[
+                Mount(inside, str(Path(here).absolute()), type="bind", read_only=True)
+                for here, inside in mounts.items()
+            ],
             labels={"rolloutgym": "client"},
             ports={_PORT: ("127.0.0.1", None)},
             stdin_open=True,
@@ -196,3 +213,7 @@ def _create(engine: Any, image: str, settings: Mapping[str, object]) -> Any:
         ) from error
     except APIError as error:
         raise ConnectionFailed(f"the engine made no container: {error.explanation}", retryable=False) from error
+
+
+def _variable(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

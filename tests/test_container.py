@@ -202,10 +202,24 @@ def containers_of_clients(engine: Any) -> list[Any]:
 @pytest.mark.docker
 @pytest.mark.slow
 def test_launch_hands_back_a_client_and_removes_the_container(engine: Any) -> None:
-    with launch(IMAGE, settings={"environments": "toolcall", "api_key": "k"}, api_key="k") as client:
-        assert client.list_environments() == ["toolcall"]
+    settings = {"environments": ["toolcall", "sql"], "default_env": "toolcall", "api_key": "k"}
+    with launch(IMAGE, settings=settings, api_key="k") as client:
+        assert client.list_environments() == ["toolcall", "sql"]
         client.toolcall.reset(seed=1).close()
         assert len(containers_of_clients(engine)) == 1
+    assert containers_of_clients(engine) == []
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+def test_launch_reads_files_of_this_machine(engine: Any, tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "problems.jsonl").write_text('{"prompt": "1 + 1?", "answer": 2}\n')
+    settings = {"environments": ["code"], "default_env": "code", "code_data": "/data/problems.jsonl"}
+    with launch(IMAGE, settings=settings, mounts={tmp_path: "/data"}) as client:
+        assert sum(client.code.num_tasks(split.name) for split in client.code.splits()) == 1
+    with pytest.raises(ConnectionFailed, match="does not exist"), launch(IMAGE, mounts={tmp_path / "none": "/data"}):
+        pass
     assert containers_of_clients(engine) == []
 
 
@@ -231,7 +245,9 @@ def test_a_container_ends_with_a_caller_that_is_killed(engine: Any) -> None:
 @pytest.mark.docker
 @pytest.mark.slow
 def test_a_service_that_cannot_start_says_why_and_leaves_no_container(engine: Any) -> None:
-    with pytest.raises(ConnectionFailed, match="nowhere"), launch(IMAGE, settings={"sql_data": "/nowhere"}):
+    with pytest.raises(ConnectionFailed, match=r"ended: .*nowhere"), launch(IMAGE, settings={"sql_data": "/nowhere"}):
+        pass
+    with pytest.raises(ConnectionFailed, match=r"not ready within 0\.1 s"), launch(IMAGE, ready_within_s=0.1):
         pass
     assert containers_of_clients(engine) == []
 

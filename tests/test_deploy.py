@@ -65,6 +65,8 @@ def test_pods_are_confined_and_probed() -> None:
     probes = {name: container[name]["httpGet"]["path"] for name in ("startupProbe", "readinessProbe", "livenessProbe")}
     assert probes == {"startupProbe": "/ready", "readinessProbe": "/ready", "livenessProbe": "/health"}
     assert {"requests", "limits"} == set(container["resources"])
+    # Variables of the Service rolloutgym would be taken for settings, and refused.
+    assert pod["enableServiceLinks"] is False
     # What is in flight may finish, and the balancer hears of the end first.
     drain_s = float(manifest_of("ConfigMap")["data"]["ROLLOUTGYM_DRAIN_S"])
     pause_s = float(container["lifecycle"]["preStop"]["exec"]["command"][1])
