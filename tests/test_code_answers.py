@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rolloutgym.server.environments.code.answers import Verdict, compare, extract_boxed, parse_number
+from rolloutgym.server.environments.code.typesetting import as_latex
+from rolloutgym.server.environments.code.units import split_unit
 
 
 @pytest.mark.parametrize(
@@ -68,6 +70,22 @@ EQUAL = [
     ("[1, 2)", r"\left[1, 2\right)"),
     ("Monday", r"\text{monday}"),
     (r"x^2+1", "x^2 + 1".replace(" ", "")),
+    ("3/2", "1 1/2"),
+    ("-7/3", "-2 1/3"),
+    ("1.5", "1½"),
+    ("1/4", "¼"),
+    ("5000", r"5\,000"),
+    ("1234567", "1 234 567"),
+    ("5", "= 5"),
+    ("5", "€5"),
+    ("5", "5 dollars"),
+    ("12", r"12\text{ cm}"),
+    ("12 cm", "12 centimeters"),
+    (r"12\text{ hours}", "12 hr"),
+    (r"30\,\text{m}", "30.0 metres"),
+    (r"\emptyset", r"\varnothing"),
+    (r"\text{ice cream}", "Icecream"),
+    (r"x\le 3", "x≤3"),
 ]
 DIFFERENT = [
     ("42", "43"),
@@ -90,6 +108,14 @@ DIFFERENT = [
     ("120", "5!"),
     ("3", "1/2+1/3+1/4+1/5+103/60"),
     ("12", r"\operatorname{lcm}(3, 4)"),
+    ("120", "binomial(10, 3)"),
+    ("11/2", "1 1/2"),
+    ("12 cm", "12 m"),
+    ("5 hours", "5 minutes"),
+    ("12 cm", "13 cm"),
+    ("12", "13 cm"),
+    ("left", "felt"),
+    ("east", "seat"),
 ]
 
 
@@ -103,7 +129,9 @@ def test_other_answers(gold: str, answer: str) -> None:
     assert compare(gold, answer) is Verdict.DIFFERENT
 
 
-@pytest.mark.parametrize(("gold", "answer"), [("x^2+2x", "x(x+2)"), ("2", r"\sqrt{4}"), ("12", "12 cm"), ("ab", "ba")])
+@pytest.mark.parametrize(
+    ("gold", "answer"), [("x^2+2x", "x(x+2)"), ("2", r"\sqrt{4}"), ("12", "12 furlongs"), ("ab", "ba")]
+)
 def test_expressions_are_left_to_algebra(gold: str, answer: str) -> None:
     assert compare(gold, answer) is Verdict.UNDECIDED
 
@@ -136,3 +164,38 @@ def test_no_text_breaks_the_comparison(gold: str, answer: str) -> None:
     extract_boxed(gold)
     parse_number(answer)
     assert compare(gold, gold) is not Verdict.DIFFERENT
+
+
+@pytest.mark.parametrize(
+    ("text", "latex"),
+    [
+        ("2√3", r"2\sqrt{3}"),
+        ("√12/2", r"\sqrt{12}/2"),
+        ("√(x+1)", r"\sqrt{x+1}"),
+        ("√{2}", r"\sqrt{2}"),
+        ("√", r"\sqrt"),
+        ("x² + 10⁻¹⁰", "x^{2} + 10^{-10}"),
+        ("3⅝", r"3\frac{5}{8}"),
+        ("⅟", "⅟"),
+        ("e\u0301", "é"),
+        ("plain √ascii only", r"plain \sqrt{a}scii only"),
+    ],
+)
+def test_mathematics_of_unicode_becomes_latex(text: str, latex: str) -> None:
+    assert as_latex(text) == latex
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("12 cm", ("12", "cm")),
+        ("12 Meters", ("12", "m")),
+        (r"\frac{1}{2} hours", (r"\frac{1}{2}", "h")),
+        ("12 apples", None),
+        ("cm", None),
+        ("12", None),
+        ("x m", None),
+    ],
+)
+def test_units(text: str, expected: tuple[str, str] | None) -> None:
+    assert split_unit(text) == expected

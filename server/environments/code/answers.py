@@ -5,7 +5,6 @@ only the undecided go to the computer-algebra process (`checker`). Nothing is ev
 """
 
 import re
-import unicodedata
 from collections import Counter, deque
 from collections.abc import Callable
 from enum import Enum
@@ -13,6 +12,8 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from rolloutgym.server.environments.code.fences import without_fences
+from rolloutgym.server.environments.code.typesetting import normalise
+from rolloutgym.server.environments.code.units import split_unit
 
 MAX_ANSWER_CHARS = 2_000
 """A longer answer is wrong without a look: no true one is near it, and comparison may not be made slow."""
@@ -61,49 +62,12 @@ def _balanced(text: str, start: int) -> str | None:
     return None
 
 
-# ---- normal form ----------------------------------------------------------------------------------------------------
-
-_SPACES = re.compile(r"\\[,;:!> ]|\\q?quad|\\hspace\{[^{}]*\}|~|\s+")
-_SIZES = re.compile(r"\\(?:left|right|[bB]igg?[lr]?)(?![a-zA-Z])")
-_WRAPPERS = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|operatorname|mbox)\s*\{([^{}]*)\}")
-_FRACTION_NAMES = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
-_SHORT_FRACTION = re.compile(r"\\frac\s*(\d)\s*(\d)(?!\d)")
-_TRAILING_WORDS = re.compile(r"(?<=[\d}])(?:\^?\{?\\(?:circ|degree)\}?|°)$")
-_REPLACEMENTS = (
-    ("−", "-"),
-    ("–", "-"),
-    ("×", r"\times "),
-    ("·", r"\cdot "),
-    ("π", r"\pi "),
-    ("∞", r"\infty "),
-    ("√", r"\sqrt "),
-    (r"\$", ""),
-    ("$", ""),
-    (r"\%", "%"),
-    (r"\lbrace", r"\{"),
-    (r"\rbrace", r"\}"),
-)
-
-
-def normalise(answer: str) -> str:
-    """One spelling for what only typesetting tells apart: Unicode form, dollar signs, spaces, sizes, text wrappers."""
-    text = unicodedata.normalize("NFC", answer).strip()
-    for old, new in _REPLACEMENTS:
-        text = text.replace(old, new)
-    text = _SIZES.sub("", text)
-    text = _WRAPPERS.sub(r" \1 ", text)
-    text = _FRACTION_NAMES.sub(r"\\frac", text)
-    text = _SHORT_FRACTION.sub(r"\\frac{\1}{\2}", text)
-    text = _SPACES.sub(" ", text).strip()
-    text = _TRAILING_WORDS.sub("", text)
-    return text.removesuffix(".").strip()
-
-
 # ---- numbers --------------------------------------------------------------------------------------------------------
 
 _MAX_DIGITS = 400
-_NUMBER = re.compile(r"([+-]?)\s*(\d+|\d{1,3}(?:,\d{3})+)?(?:\.(\d*))?(?:[eE]([+-]?\d{1,3}))?")
+_NUMBER = re.compile(r"([+-]?)\s*(\d+|\d{1,3}(?:,\d{3})+|\d{1,3}(?: \d{3})+)?(?:\.(\d*))?(?:[eE]([+-]?\d{1,3}))?")
 _SLASH = re.compile(r"([+-]?\s*[\d.,]+)\s*/\s*([\d.,]+)")
+_MIXED = re.compile(r"([+-]?)\s*(\d+) (\d+)\s*/\s*(\d+)")
 _FRAC = re.compile(r"([+-]?)\s*(\d+)?\s*\\frac\s*\{\s*([+-]?[\d.,]+)\s*\}\s*\{\s*([\d.,]+)\s*\}")
 _POWER_OF_TEN = re.compile(r"(.+?)\s*(?:\\times|\\cdot|\*)\s*10\s*(?:\^|\*\*)\s*\{?\s*([+-]?\d{1,3})\s*\}?")
 
@@ -122,10 +86,10 @@ def parse_number(text: str) -> Value | None:
     text = text.strip()
     if not text or len(text) > _MAX_DIGITS:
         return None
-    if text.endswith("%"):
+    if text.endswith("%"):  # one sign; `5%%` is no number
         value = parse_number(text[:-1])
         return None if value is None or value.percent else value._replace(percent=True)
-    return _plain(text) or _slash(text) or _frac(text) or _scientific(text)
+    return _plain(text) or _slash(text) or _mixed(text) or _frac(text) or _scientific(text)
 
 
 def _plain(text: str) -> Value | None:
@@ -135,13 +99,26 @@ def _plain(text: str) -> Value | None:
     sign, whole, decimals, exponent = match.groups()
     if not whole and not decimals:
         return None
-    number = Fraction(f"{sign}{(whole or '0').replace(',', '')}.{decimals or '0'}") * Fraction(10) ** int(exponent or 0)
+    number = Fraction(f"{sign}{re.sub('[, ]', '', whole or '0')}.{decimals or '0'}") * Fraction(10) ** int(
+        exponent or 0
+    )
     return Value(number, len(decimals) if decimals else None)
 
 
 def _slash(text: str) -> Value | None:
     match = _SLASH.fullmatch(text)
     return None if match is None else _ratio(match.group(1).replace(" ", ""), match.group(2))
+
+
+def _mixed(text: str) -> Value | None:
+    match = _MIXED.fullmatch(text)
+    if match is None:
+        return None
+    sign, whole, above, below = match.groups()
+    if int(above) >= int(below):
+        return None
+    number = int(whole) + Fraction(int(above), int(below))
+    return Value(-number if sign == "-" else number, None)
 
 
 def _frac(text: str) -> Value | None:
@@ -245,12 +222,13 @@ def _structure(text: str) -> _Structure | None:
 
 
 _OPEN_OPERATIONS = re.compile(
-    r"\\(?:sum|prod|i*nt|lim|b?mod|pmod|binom|gcd|lcm|max|min|det|frac\s*\{\s*d)|mod|lcm|gcd|!|%\s*\d|floor|ceil|factorial"
+    r"\\(?:sum|prod|i*nt|lim|b?mod|pmod|binom|gcd|lcm|max|min|det|frac\s*\{\s*d)|mod|lcm|gcd|!|%\s*\d|floor|ceil|factorial|binomial"
 )
 _OPERATORS = re.compile(r"[-+*/^]|\\(?:frac|cdot|times|div|sqrt|pm|log|ln|exp|sin|cos|tan)")
 _MAX_OPERATORS = 3
 _WORDS = re.compile(r"[^\W\d_][\w' \-]*")
-_VARIABLE = re.compile(r"^[A-Za-z](?:_\{?\w+\}?)?\s*=\s*(?=[^=])")
+_LONG_WORD = re.compile(r"[^\W\d_]{4}")
+_VARIABLE = re.compile(r"^(?:[A-Za-z](?:_\{?\w+\}?)?)?\s*=\s*(?=[^=])")
 _CONJUNCTION = re.compile(r"\s+(?:and|or)\s+")
 
 
@@ -290,13 +268,28 @@ def _compare_normal(left: str, right: str, depth: int) -> Verdict:
         return Verdict.EQUAL if numbers_equal(first, second) else Verdict.DIFFERENT
     if depth > 4:
         return Verdict.UNDECIDED
+    verdict = _compare_quantities(left, right, depth)
+    if verdict is not None:
+        return verdict
     one, other = (_structure(_CONJUNCTION.sub(", ", text)) for text in (left, right))
     if one is not None or other is not None:
         return _compare_structures(one, other, depth)
     if _WORDS.fullmatch(left) and len(left) > 1:
-        same = left.casefold().split() == right.casefold().split()
-        return Verdict.EQUAL if same else Verdict.UNDECIDED
+        same = "".join(left.casefold().split()) == "".join(right.casefold().split())
+        spelt = _LONG_WORD.search(left) and _WORDS.fullmatch(right)  # a word, and no product of letters in any order
+        return Verdict.EQUAL if same else Verdict.DIFFERENT if spelt else Verdict.UNDECIDED
     return Verdict.UNDECIDED
+
+
+def _compare_quantities(left: str, right: str, depth: int) -> Verdict | None:
+    """Numbers with units that are known to be the same or to be different; None for all else. An answer may add the
+    unit to a number."""
+    one, other = split_unit(left), split_unit(right)
+    if other is None or (one is None and parse_number(left) is None):
+        return None
+    if one is not None and one.unit != other.unit:
+        return Verdict.DIFFERENT
+    return _compare_normal(left if one is None else one.number, other.number, depth + 1)
 
 
 def _compare_structures(gold: _Structure | None, answer: _Structure | None, depth: int) -> Verdict:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 
 from rolloutgym.server.environments.code.answers import Verdict, compare
 from rolloutgym.server.environments.code.tasks import ScoredBy
+from rolloutgym.server.environments.code.typesetting import as_latex
 from rolloutgym.server.environments.code.workers import QuestionFailed, WorkerPool
 
 _PACKAGE = "rolloutgym.server.environments.code"
@@ -53,7 +54,8 @@ class AnswerChecker:
 
     async def _ask_algebra(self, gold: str, answer: str) -> bool:
         try:
-            return (await self._algebra.ask({"gold": gold, "answer": answer}))["equal"] is True
+            question = {"gold": as_latex(gold), "answer": as_latex(answer)}
+            return (await self._algebra.ask(question))["equal"] is True
         except QuestionFailed:
             self._counts.failed += 1
             return False
