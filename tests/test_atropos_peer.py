@@ -109,9 +109,15 @@ def test_what_is_pushed_comes_out_as_the_trainers_batch(atropos: httpx2.Client, 
             assert [number <= 0 for number in group["inference_logprobs"][row]] == sampled
 
 
-def test_the_environment_class_runs_as_atropos_runs_it(atropos: httpx2.Client, service: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("eos", ["<|im_end|>", "<|pad|>"])
+def test_the_environment_class_runs_as_atropos_runs_it(
+    atropos: httpx2.Client, service: str, tmp_path: Path, eos: str
+) -> None:
+    """Also where the server ends turns by a token of the model's settings, which the tokenizer does not name."""
     start(atropos, batch_size=6)
-    TOKENIZER.save_pretrained(tmp_path)
+    tokenizer = byte_tokenizer()
+    tokenizer.eos_token = eos
+    tokenizer.save_pretrained(tmp_path)
     work = {"service": service, "environment": "noop", "atropos": str(atropos.base_url), "tokenizer": str(tmp_path)}
     done = subprocess.run(
         [PYTHON, PEERS / "atropos_environment.py"], input=json.dumps(work), capture_output=True, text=True, timeout=240
@@ -130,5 +136,6 @@ def test_the_environment_class_runs_as_atropos_runs_it(atropos: httpx2.Client, s
         turns = sorted(found["sampled"], key=lambda turn: len(turn["prompt"]))
         own = [turn["ids"] for turn in turns if starts_with(tokens, turn["prompt"] + turn["ids"])]
         assert list(chain(*own)) == trained(group, row)
+        assert "<|im_end|><|im_end|>" not in decode(TOKENIZER, tokens)
     assert found["metrics"]["results"]["all"]["eval/faults"] == 0
     assert 0 <= found["metrics"]["results"]["all"]["eval/mean_return"] <= 2

@@ -20,11 +20,11 @@ from rolloutgym.training.atropos_environment import RolloutGymConfig, RolloutGym
 GROUPS = 3
 
 
-def inference(eos: int, sampled: list[Any], letters: range) -> web.Application:
+def inference(end_of_turn: int, sampled: list[Any], letters: range) -> web.Application:
     async def generate(request: web.Request) -> web.Response:
         body = await request.json()
         assert body["n"] == 1
-        ids = [random.choice(letters) for _ in range(random.randrange(1, 5))] + [eos]
+        ids = [random.choice(letters) for _ in range(random.randrange(1, 5))] + [end_of_turn]
         sampled.append({"prompt": body["prompt"]["prompt_token_ids"], "ids": ids})
         logprobs = [[{str(token): -0.5}] for token in ids]
         return web.json_response({"logprobs": [logprobs], "finish_reasons": ["stop"]})
@@ -62,7 +62,8 @@ async def main(work: dict[str, Any], evaluations: str) -> dict[str, Any]:
             health_check=False,
         )
         environment = RolloutGymEnv(config, [server])
-        runner = web.AppRunner(inference(environment.tokenizer.eos_token_id, sampled, range(60, 90)))
+        end_of_turn = environment.tokenizer.convert_tokens_to_ids("<|im_end|>")
+        runner = web.AppRunner(inference(end_of_turn, sampled, range(60, 90)))
         await runner.setup()
         await web.SockSite(runner, listening).start()
         await environment.setup()
