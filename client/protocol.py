@@ -250,7 +250,7 @@ def encode(data: Mapping[str, Any]) -> str:
 
 def read_answer(call: Call[T], status: int, content: bytes, retry_after: str | None) -> T:
     """The answer to an HTTP request, or the error that it holds, raised."""
-    if status >= 400:
+    if status >= 300:
         raise error_of(call, status, content, retry_after)
     try:
         return _own(call, call.answer.validate_json(content or b"null"))

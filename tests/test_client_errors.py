@@ -93,6 +93,7 @@ def test_a_code_of_a_newer_service_is_still_an_error() -> None:
         (504, b"", True),
         (429, b"slow down", True),
         (404, b"<html>nginx</html>", False),
+        (301, b"", False),
         (500, b"Internal Server Error", True),
         (400, b'{"detail": "another service"}', False),
         (200, b"<html>hello</html>", False),
@@ -113,6 +114,7 @@ def test_what_the_service_did_not_say_is_a_failed_connection(
     with pytest.raises(ConnectionFailed) as caught:
         reset(handler, retries=2)
     assert caught.value.retryable is retryable
+    assert ("not by the service" in caught.value.message) is (status != 200)
     assert len(calls) == (3 if retryable else 1)
 
 

@@ -51,7 +51,7 @@ def add_error_handlers(app: FastAPI, metrics: Metrics) -> None:
     app.add_exception_handler(ServiceError, service_error)
     app.add_exception_handler(HTTPException, framework_error)
     app.add_exception_handler(RequestValidationError, parameter_error)
-    app.add_exception_handler(WebSocketRequestValidationError, handshake_error)  # type: ignore[arg-type]
+    app.add_exception_handler(WebSocketRequestValidationError, handshake_error)
     app.add_exception_handler(Exception, unexpected)
     app.router.default = no_route
 
