@@ -113,6 +113,7 @@ def test_bad_rows_are_reported_and_the_rest_is_served(tmp_path: Path) -> None:
         native("leak", then=[{"role": "assistant", "content": "x"}]),
         with_rule("rule", "x", kind="regex", pattern="("),
         with_rule("look-ahead", "x", kind="regex", pattern="(?=x)x"),
+        with_rule("great-pattern", "x", kind="regex", pattern="x|" + "a{1000}b{1000}" * 100),
         with_rule("unmet-pattern", "x", kind="regex", pattern="y+"),
         with_rule("no-number", "7", kind="number", tolerance=1),
         with_rule("anything", "x", kind="similarity", threshold=0),
@@ -145,11 +146,12 @@ def test_bad_rows_are_reported_and_the_rest_is_served(tmp_path: Path) -> None:
         "lost-rule": "turn 0 has a rule for 'z', which 'clock' is not given",
         "rule": f"{RULE} whose pattern is no regular expression of RE2: missing ): (",
         "look-ahead": f"{RULE} whose pattern is no regular expression of RE2: invalid perl operator: (?=",
+        "great-pattern": f"{RULE} whose pattern is no regular expression of RE2: pattern too large - compile failed",
         "unmet-pattern": f"{RULE} that the expected value does not satisfy",
         "no-number": f"{RULE} that the expected value does not satisfy",
         "anything": "steps.0.calls.0.rules.z.threshold: Input should be greater than 0",
         "not-judged": "every turn is narration: none is judged",
-        "rows-20": "a number has too many digits",
+        "rows-21": "a number has too many digits",
         "no-end": "there is no back end 'moon'",
     }
 
