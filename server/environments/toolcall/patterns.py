@@ -28,7 +28,7 @@ def matches_whole(pattern: str, text: str) -> bool:
     return _compiled(pattern).fullmatch(text) is not None
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=128)
 def _compiled(pattern: str) -> Any:
     options = re2.Options()
     options.max_mem = _MAX_MEMORY
