@@ -26,7 +26,7 @@ from rolloutgym.server.routes.ors import add_ors_routes
 from rolloutgym.server.routes.security import Gate
 from rolloutgym.server.routes.shortcuts import Handler, Shortcuts, handler_of
 from rolloutgym.server.routes.tasks import add_named_task_routes, add_task_routes
-from rolloutgym.server.routes.websocket import add_websocket_route
+from rolloutgym.server.routes.websocket import player_of
 from rolloutgym.server.service import Service
 from rolloutgym.server.settings import Settings
 
@@ -48,18 +48,18 @@ def create_app(settings: Settings, environments: Mapping[str, AnyEnvironment] | 
 
     app = json_app(title="RolloutGym", version=API_VERSION, lifespan=lifespan)
     steps: dict[str, Handler] = {}
+    players = {"/ws": player_of(service, service.default)}
     # Before the routes that take any name: "/sql/splits" is the sub-application's own.
     for name, environment in service.environments.items():
         sub = json_app(title=f"RolloutGym: {name}", version=API_VERSION)
         _add_routes(sub, service, environment, {name: environment})
-        # Not the sub-application's: each message would have to pass through both.
-        add_websocket_route(app, f"/{name}/ws", service, environment)
         app.mount(f"/{name}", sub)
         steps[f"/{name}/step"] = handler_of(sub, "/step")
-    add_websocket_route(app, "/ws", service, service.default)
+        players[f"/{name}/ws"] = player_of(service, environment)
     _add_routes(app, service, service.default, service.environments)
     app.include_router(web.router)
-    app.add_middleware(Shortcuts, handlers=steps | {"/step": handler_of(app, "/step")}, metrics=service.metrics)
+    steps["/step"] = handler_of(app, "/step")
+    app.add_middleware(Shortcuts, steps=steps, players=players, metrics=service.metrics)
     app.add_middleware(UnexpectedFaults, metrics=service.metrics)
     app.add_middleware(HeadAsGet)
     app.add_middleware(Gate, settings=settings, metrics=service.metrics, environments=service.environments)

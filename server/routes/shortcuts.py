@@ -1,6 +1,7 @@
-"""The shortest way to the requests that are many: past the routing of two applications, which costs more than a step.
+"""The shortest way to what comes often: past the routing and the wrappers of two applications, which cost more than a
+step does.
 
-The routes themselves stay where they are, for the documents and for whatever else comes to their path.
+A step's route stays where it is too, for the documents, and for whatever else comes to its path.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -23,21 +24,35 @@ def handler_of(app: FastAPI, path: str) -> Handler:
 
 
 class Shortcuts:
-    """ASGI middleware: POST requests to these paths are answered here."""
+    """ASGI middleware: POST requests to the paths of `steps`, and connections to those of `players`, end here."""
 
-    def __init__(self, app: ASGIApp, handlers: Mapping[str, Handler], metrics: Metrics) -> None:
+    def __init__(
+        self, app: ASGIApp, steps: Mapping[str, Handler], players: Mapping[str, ASGIApp], metrics: Metrics
+    ) -> None:
         self._app = app
-        self._handlers = handlers
+        self._steps = {path: _application(handler) for path, handler in steps.items()}
+        self._players = players
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        handler = self._handlers.get(scope["path"]) if scope.get("method") == "POST" else None
-        if handler is None:
+        application = None
+        if scope["type"] == "websocket":
+            application = self._players.get(scope["path"])
+        elif scope.get("method") == "POST":
+            application = self._steps.get(scope["path"])
+        if application is None:
             await self._app(scope, receive, send)
             return
         try:
-            response = await handler(Request(scope, receive, send))
+            await application(scope, receive, send)
         except ServiceError as error:
             self._metrics.errors[error.code] += 1
-            response = error_response(error)
+            await error_response(error)(scope, receive, send)
+
+
+def _application(handler: Handler) -> ASGIApp:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        response = await handler(Request(scope, receive, send))
         await response(scope, receive, send)
+
+    return answer

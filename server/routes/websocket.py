@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import Mapping
 from typing import Annotated, Any, Generic, Literal, NotRequired, TypeVar
 
-from fastapi import FastAPI, WebSocket
 from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 from pydantic_core import to_json
-from starlette.websockets import WebSocketDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
 from typing_extensions import TypedDict
 
-from rolloutgym.models import Action, EpisodeId, ErrorCode, ResetRequest, StepNumber, TimeoutSeconds, TruncationReason
+from rolloutgym.models import Action, EpisodeId, ErrorCode, JsonObject, ResetRequest, StepNumber, TimeoutSeconds, TruncationReason
 from rolloutgym.server.codec import misfit
 from rolloutgym.server.environments.registry import AnyEnvironment
 from rolloutgym.server.errors import CapacityReached, EpisodeNotReset, InvalidRequest, ServiceError, UnknownMessage
@@ -61,7 +61,7 @@ class StateMessage(TypedDict):
 class McpMessage(TypedDict):
     __pydantic_config__ = _FORBID  # type: ignore[misc]
     type: Literal["mcp"]
-    data: dict[str, JsonValue]
+    data: JsonObject
 
 
 class CloseMessage(TypedDict):
@@ -83,24 +83,43 @@ _OPENENV_CODES: Mapping[ErrorCode, str] = {
 }
 
 
-def add_websocket_route(app: FastAPI, path: str, service: Service, environment: AnyEnvironment) -> None:
+class Query(TypedDict):
+    """Of the handshake."""
+
+    episode_id: NotRequired[EpisodeId]
+    """Resumes an episode."""
+    session_id: NotRequired[EpisodeId]
+    """Plays an episode that was begun over MCP, and leaves it there."""
+
+
+_QUERY: TypeAdapter[Query] = TypeAdapter(Query)
+
+
+def player_of(service: Service, environment: AnyEnvironment) -> ASGIApp:
+    """The application that answers an environment's connections. `InvalidRequest` where it refuses the handshake."""
     messages = messages_of(environment)
 
-    @app.websocket(path)
-    async def play(socket: WebSocket, episode_id: EpisodeId | None = None, session_id: EpisodeId | None = None) -> None:
-        """`episode_id` resumes an episode; `session_id` plays one that was begun over MCP, and leaves it there."""
+    async def play(scope: Scope, receive: Receive, send: Send) -> None:
+        socket = WebSocket(scope, receive, send)
+        try:
+            query = _QUERY.validate_python(dict(socket.query_params))
+        except ValidationError as error:
+            raise misfit(error, "query") from None
         await socket.accept()
         service.metrics.connections += 1
-        connection = Connection(service, environment, messages, owns=session_id is None)
+        connection = Connection(service, environment, messages, owns="session_id" not in query)
+        episode_id = query.get("episode_id") or query.get("session_id")
         try:
             # A task of its own: waking it for a message does not lead through every middleware's frame.
-            await asyncio.create_task(connection.serve(socket, episode_id or session_id))
-        except WebSocketDisconnect:
+            await asyncio.create_task(connection.serve(receive, send, episode_id))
+        except OSError:
             # The reader has gone while its answer was on the way.
             return
         finally:
             service.metrics.connections -= 1
             await connection.leave()
+
+    return play
 
 
 def messages_of(environment: AnyEnvironment) -> TypeAdapter[Any]:
@@ -128,25 +147,25 @@ class Connection:
         """Whether the episode ends with the connection."""
         self._episode_id: str | None = None
 
-    async def serve(self, socket: WebSocket, episode_id: str | None) -> None:
-        """Answer messages until one side closes."""
+    async def serve(self, receive: Receive, send: Send, episode_id: str | None) -> None:
+        """Answer messages until one side closes. `OSError` where the client does not take its answer."""
         if episode_id is not None:
             try:
                 await self._attach(episode_id)
             except ServiceError as error:
-                await socket.send_text(self._error(error).decode())
-                await socket.close()
+                await send({"type": "websocket.send", "text": self._error(error).decode()})
+                await send({"type": "websocket.close"})
                 return
         while True:
-            received = await socket.receive()
+            received = await receive()
             if received["type"] == "websocket.disconnect":
                 return
             # A binary frame is read as the same JSON.
             reply = await self._reply(received.get("text") or received.get("bytes") or b"")
             if reply is None:
-                await socket.close()
+                await send({"type": "websocket.close"})
                 return
-            await socket.send({"type": "websocket.send", "text": reply.decode()})
+            await send({"type": "websocket.send", "text": reply.decode()})
 
     async def leave(self) -> None:
         """The connection is gone: its episode waits to be resumed, for a while."""
