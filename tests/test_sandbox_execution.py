@@ -102,6 +102,16 @@ def test_a_child_that_speaks_after_its_reply_is_killed_and_has_lost_its_state() 
     assert (result.status, result.state_kept) == ("crashed", False)
 
 
+def test_a_second_reply_to_one_step_is_not_taken() -> None:
+    def act(puppet: _Puppet, token: int) -> None:
+        puppet.reply(token)
+        puppet.reply(token, "error")
+        assert puppet.signals == [9]
+        puppet.child.on_exit(Exit(-9, 0.0))
+
+    assert _play(act, last=True).status == "crashed"
+
+
 @pytest.mark.parametrize(
     ("took", "starved", "late"),
     [(0.9, 0.0, False), (1.1, 0.0, True), (1.9, 1.0, False), (2.1, 1.0, True), (7, 9, True)],
