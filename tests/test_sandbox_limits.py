@@ -170,3 +170,39 @@ def test_session_has_a_cpu_budget_over_all_steps() -> None:
 def test_limits_are_positive(name: str) -> None:
     with pytest.raises(ValueError, match="positive"):
         Limits(**{name: 0})
+
+
+@pytest.mark.parametrize("private_uid", [True, False])
+def test_threads_are_limited_by_the_kernel_or_by_the_server(private_uid: bool) -> None:
+    """Without a uid of its own nothing in the kernel counts a child's threads, and 30,000 would stop the machine."""
+    code = """
+import threading
+threading.stack_size(32768)
+stop = threading.Event()
+started = 0
+try:
+    while started < 20_000:
+        threading.Thread(target=stop.wait, daemon=True).start()
+        started += 1
+except RuntimeError:
+    pass
+stop.wait(5)
+started
+"""
+
+    async def main() -> None:
+        sandbox = Sandbox(SandboxConfig(use_private_uid=private_uid, limits=Limits(cpu_s=10, wall_s=2)))
+        await sandbox.start()
+        try:
+            if private_uid and not sandbox.report.private_uid:
+                pytest.skip("no private uid here")
+            result = await sandbox.run(code)
+            assert result.status == ("wall_limit" if private_uid else "thread_limit")
+            few = await sandbox.run(
+                "from concurrent.futures import ThreadPoolExecutor as T\nsum(T(20).map(abs, [-1] * 99))"
+            )
+            assert (few.status, few.value) == ("ok", "99")
+        finally:
+            await sandbox.stop()
+
+    asyncio.run(main())
