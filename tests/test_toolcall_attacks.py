@@ -7,6 +7,8 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rolloutgym.models import FunctionCall, Message, ToolCall, ToolCallAction, ToolSpec
 from rolloutgym.server.environments.tasks import TaskSet
@@ -148,6 +150,62 @@ def test_no_attack_beats_the_honest_answer(name: str, attack: str) -> None:
                     assert played.total == pytest.approx(best)
                 else:
                     assert played.total < best - 0.4, (preset, mode)
+
+
+LEAVES = st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.floats(allow_nan=False, allow_infinity=False)
+VALUES = st.recursive(
+    LEAVES | st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abé ", max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+ARGUMENTS = st.dictionaries(st.sampled_from(["x", "y", "é", "a b"]), VALUES, min_size=1, max_size=3)
+ENCODERS: list[Callable[[Any], str]] = [
+    json.dumps,
+    repr,
+    lambda value: json.dumps(value, ensure_ascii=False, sort_keys=True),
+    lambda value: json.dumps(value, indent=3),
+    lambda value: json.dumps(value, separators=(",", ":")),
+    lambda value: json.dumps(json.dumps(value)),
+]
+FRAMES = ["{}", "<think>\nf(x=2)?\n</think>\n\n{}", "I call it.\n{}\nDone.", "{}<|im_end|>\n", "hm\n</think>{}"]
+
+
+def respelt(value: Any) -> Any:
+    """The same value, otherwise: whole numbers as floats where a float can hold them, members in another order."""
+    if type(value) is int and float(value) == value:
+        return float(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [respelt(inner) for inner in value]
+    return {k: respelt(value[k]) for k in reversed(value)} if isinstance(value, dict) else value
+
+
+@settings(max_examples=100, deadline=None)
+@given(ARGUMENTS, st.sampled_from(ENCODERS), st.sampled_from(FRAMES), st.booleans())
+def test_every_spelling_of_the_right_call_is_right(
+    arguments: dict[str, Any], encode: Callable[[Any], str], frame: str, otherwise: bool
+) -> None:
+    written = encode(respelt(arguments) if otherwise else arguments)
+    text = frame.format(f'<tool_call>\n{{"name": "f", "arguments": {written}}}\n</tool_call>')
+    for preset in ("exact", "toolrl"):
+        assert play(item([("f", arguments)]), [text], preset=preset).success
+
+
+def puns(value: Any) -> list[Any]:
+    """Values that a careless comparison takes for this one."""
+    texts = [str(value), json.dumps(value), repr(value)] if not isinstance(value, str) else [f"{value} ", [value]]
+    numbers = [int(value)] if isinstance(value, bool) else [bool(value)] if value in (0, 1) else []
+    empty = [other for other in (None, False, 0, "", [], {}) if not value and type(other) is not type(value)]
+    return [*texts, *numbers, [value], {"value": value}, *(other for other in empty if not (value == 0 and other == 0))]
+
+
+@settings(max_examples=60, deadline=None)
+@given(ARGUMENTS, st.data())
+def test_no_pun_of_a_right_value_is_right(arguments: dict[str, Any], data: st.DataObject) -> None:
+    key = data.draw(st.sampled_from(sorted(arguments)))
+    for pun in puns(arguments[key]):
+        assert not play(item([("f", arguments)]), [hermes([("f", {**arguments, key: pun})])]).success, pun
 
 
 @pytest.mark.parametrize("preset", PRESETS)
