@@ -106,6 +106,15 @@ def result_of(rows: Sequence[Row], width: int | None = None, *, truncated: bool 
         (Spelled("2.66"), 2.675, False),
         (Spelled("5e-324"), 5e-324, True),  # as the smallest real is written, which differs from it by a hundredth
         (Spelled("1e-323"), 5e-324, False),
+        # zero, but for the order in which a sum was added up
+        (5.7e-14, 0.0, True),
+        (0.0, -5.7e-14, True),
+        (0, 5.7e-14, True),
+        (Spelled("0"), 5.7e-14, True),
+        (Spelled("5.684341886080802e-14"), 0.0, True),
+        (5.7e-14, 6.7e-14, False),
+        (1e-9, 0.0, False),
+        (5.7e-14, 0, False),
         (Spelled("1.23e5"), 123456.7, False),
         (Spelled("-3.14"), 3.14159, False),
         (Spelled("65.48270270270272"), 65.48270270270227, True),

@@ -23,6 +23,8 @@ from rolloutgym.server.environments.sql.database import Cell, Row
 
 REAL_TOLERANCE = 1e-6
 """Relative difference at which two reals are equal."""
+NOISE = 1e-12
+"""What is left of a sum that is zero but for the order of adding."""
 MIN_DECIMALS = 2
 MIN_DIGITS = 3
 """Least decimals and significant digits of a real that is given rounded."""
@@ -120,7 +122,12 @@ def _numbers_equal(given: int | float, expected: int | float) -> bool:
         return True
     if isinstance(expected, int):
         return False
-    return abs(given - expected) <= REAL_TOLERANCE * abs(expected) < float("inf")
+    return _is_noise(given, expected) or abs(given - expected) <= REAL_TOLERANCE * abs(expected) < float("inf")
+
+
+def _is_noise(given: float, expected: float) -> bool:
+    """Whether one of two reals is zero, and the other all but that."""
+    return 0.0 in (given, expected) and abs(given - expected) <= NOISE
 
 
 def _shown_equal(given: Decimal, expected: int | float) -> bool:
@@ -128,7 +135,8 @@ def _shown_equal(given: Decimal, expected: int | float) -> bool:
         return True
     if isinstance(expected, int) or expected - expected != 0:
         return False
-    if float(given) == expected:  # the smallest reals have fewer digits than the tolerance asks for
+    # The smallest reals have fewer digits than the tolerance asks for.
+    if float(given) == expected or _is_noise(float(given), expected):
         return True
     exact = Decimal(expected)
     difference = abs(given - exact)
