@@ -74,7 +74,7 @@ class Stack:
 
 def healthy(container: str) -> bool:
     state = json.loads(docker("inspect", "--format", "{{json .State}}", container))
-    return state["Running"] and state["Health"]["Status"] == "healthy"
+    return (state["Running"], state["Health"]["Status"]) == (True, "healthy")
 
 
 def count(container: str, metric: str) -> float:

@@ -275,48 +275,75 @@ def test_the_official_runtime_graders_pass(validated: Any, name: str) -> None:
     assert report["verdict"] == "warn"
 
 
+# ---- with an engine ----
+
 _DOCKER = """#!{python}
-import os, sys
-arguments = [{helper!r} if word.startswith("python:") and "@sha256:" in word else word for word in sys.argv[1:]]
+import os, re, sys
+def own(word):
+    if re.fullmatch("python:.*@sha256:.*", word):
+        return {helper!r} or word
+    return "127.0.0.1:" + word if re.fullmatch("[0-9]+:8000", word) else word
+arguments = [own(word) for word in sys.argv[1:]]
 if arguments[0] == "build":
     arguments[1:1] = {build_args!r}
 os.execv({docker!r}, [{docker!r}, *arguments])
 """
 
 
-def docker_for_the_validator(folder: Path) -> Path:
-    """A folder with a `docker` for an engine that builds only with TEST_BUILD_ARGS and reaches no registry:
-    TEST_HELPER_IMAGE takes the place of the image that the validator pulls to look at the network from. The rest is
-    the validator's."""
-    build_args = shlex.split(os.environ.get("TEST_BUILD_ARGS", ""))
-    words = {"python": sys.executable, "docker": shutil.which("docker"), "helper": os.environ["TEST_HELPER_IMAGE"]}
-    command = folder / "docker"
-    command.write_text(_DOCKER.format(build_args=build_args, **words))
-    command.chmod(0o755)
-    return folder
+@pytest.fixture
+def docker_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A `docker` that adds TEST_BUILD_ARGS to every build, publishes ports to this machine alone, and takes
+    TEST_HELPER_IMAGE, if given, for the image that the validator would pull to look at the network from."""
+    docker = shutil.which("docker")
+    if docker is None or subprocess.run([docker, "info"], capture_output=True).returncode:
+        pytest.skip("no Docker engine answers")
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    text = _DOCKER.format(
+        python=sys.executable,
+        docker=docker,
+        helper=os.environ.get("TEST_HELPER_IMAGE"),
+        build_args=shlex.split(os.environ.get("TEST_BUILD_ARGS", "")),
+    )
+    (folder / "docker").write_text(text)
+    (folder / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
 @pytest.mark.docker
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("docker_on_path")
 def test_openenv_validate_passes_in_a_container(clone: Path, tmp_path: Path) -> None:
     """It builds the image from the clone, starts it in the most confined form, plays the probe and judges."""
     openenv = ROOT / ".venv-peers" / "bin" / "openenv"
     if not openenv.exists():
         pytest.skip("OpenEnv is not installed: make .venv-peers/.ready")
-    if shutil.which("docker") is None or subprocess.run(["docker", "info"], capture_output=True).returncode:
-        pytest.skip("no Docker engine answers")
-    environment = dict(os.environ)
-    if "TEST_HELPER_IMAGE" in environment:
-        environment["PATH"] = f"{docker_for_the_validator(tmp_path)}:{environment['PATH']}"
     command = [str(openenv), "validate", str(clone), "--level", "runtime", "--output", str(tmp_path / "report.json")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=800)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=800)
     report = json.loads((tmp_path / "report.json").read_text())
     judged = {one["check_id"]: one["status"] for one in report["results"] if one["status"] != "skip"}
     assert judged == dict.fromkeys((*GRADED, "runtime.network_policy"), "pass"), report["results"]
     assert (done.returncode, report["verdict"]) == (0, "warn")
     (startup,) = [one for one in report["results"] if one["check_id"] == "runtime.startup"]
     assert startup["measured"]["provider"] == "docker-local"
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+@pytest.mark.usefixtures("docker_on_path")
+def test_openenvs_launcher_starts_the_image(peer: Peer, service_url: str) -> None:
+    if subprocess.run(["docker", "image", "inspect", "rolloutgym"], capture_output=True).returncode:
+        pytest.skip("the engine has no image rolloutgym")
+    running = subprocess.check_output(["docker", "ps", "-aq"])
+    plays = {name: {"reset": RESET, "actions": actions} for name, actions in ACTIONS.items()}
+    found = peer("openenv_container", {"image": "rolloutgym", "plays": plays})
+    for name, actions in ACTIONS.items():
+        with Client(service_url) as client, client.environment(name).reset(**RESET) as episode:  # type: ignore[arg-type]
+            rewards = [episode.step(action).reward for action in actions]
+            assert (found[name]["rewards"], found[name]["done"]) == (rewards, True)
+        assert found[name]["state"]["step_count"] == len(actions)
+    assert subprocess.check_output(["docker", "ps", "-aq"]) == running
 
 
 # ---- the other way around ----
