@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rolloutgym.server.sandbox import execution
+from rolloutgym.server.sandbox import accounting, execution
 from rolloutgym.server.sandbox.execution import Child, Exit
 from rolloutgym.server.sandbox.policy import Limits, RunResult
 
@@ -120,7 +120,7 @@ def test_time_without_a_cpu_is_no_wall_clock(
     took: float, starved: float, late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delays = iter((5.0, 5.0 + starved))
-    monkeypatch.setattr(execution, "_run_delay", lambda _: next(delays))
+    monkeypatch.setattr(accounting, "run_delay_s", lambda _: next(delays))
 
     def act(puppet: _Puppet, token: int) -> None:
         assert puppet.child._step is not None
@@ -134,19 +134,21 @@ def test_time_without_a_cpu_is_no_wall_clock(
     assert result.status == ("wall_limit" if late else "ok")
 
 
-def test_run_delay_is_read_from_the_kernel() -> None:
-    assert execution._run_delay(os.getpid()) >= 0.0
-    assert execution._run_delay(2**22 + 1) == 0.0
+def test_what_a_process_has_used_is_read_from_the_kernel() -> None:
+    assert accounting.cpu_s(os.getpid()) > 0.0
+    assert accounting.cpu_s(2**22 + 1) == 0.0
+    assert accounting.run_delay_s(os.getpid()) >= 0.0
+    assert accounting.run_delay_s(2**22 + 1) == 0.0
 
 
 def test_threads_are_counted_where_the_kernel_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     def act(puppet: _Puppet, _: int) -> None:
-        monkeypatch.setattr(execution, "_threads", lambda pid: 1 + (pid == os.getpid()))
+        monkeypatch.setattr(accounting, "threads", lambda pid: 1 + (pid == os.getpid()))
         assert puppet.child.check(0.0)
         puppet.child.on_exit(Exit(-9, 0.0))
 
-    assert execution._threads(os.getpid()) >= 1
-    assert execution._threads(2**22 + 1) == 0
+    assert accounting.threads(os.getpid()) >= 1
+    assert accounting.threads(2**22 + 1) == 0
     result = _play(act, max_threads=1)
     assert (result.status, result.exit_signal) == ("thread_limit", "SIGKILL")
 

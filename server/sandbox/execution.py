@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from rolloutgym.server.sandbox import scratch
+from rolloutgym.server.sandbox import accounting, scratch
 from rolloutgym.server.sandbox.policy import Limits, RunResult, Status
 
 TICK_S = 0.02
@@ -74,28 +74,6 @@ class _Step:
     """As found at the first look."""
     next_disk_check: float = 0.0
     reply: dict[str, Any] | None = None
-
-
-def _cpu_clock(pid: int) -> int:
-    """The kernel's name for the CPU clock of a process: MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED)."""
-    return (~pid << 3) | 2
-
-
-def _threads(pid: int) -> int:
-    """How many threads a process has; 0 if it is gone."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return 0
-    return int(stat.rpartition(")")[2].split()[17])
-
-
-def _run_delay(pid: int) -> float:
-    """Seconds that the main thread of a process has been ready to run and had no CPU; 0 where that is not known."""
-    try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError):
-        return 0.0
 
 
 def _text(raw: str) -> str:
@@ -298,12 +276,7 @@ class Child:
     def cpu_s(self) -> float:
         if self.exit is not None:
             return self.exit.cpu_s
-        if self._pid is None:
-            return 0.0
-        try:
-            return time.clock_gettime(_cpu_clock(self._pid))
-        except OSError:
-            return 0.0
+        return 0.0 if self._pid is None else accounting.cpu_s(self._pid)
 
     async def run(self, code: bytes, limits: Limits, *, last: bool) -> RunResult:
         """One step, to its end. The caller has seen `ready`."""
@@ -381,7 +354,11 @@ class Child:
             step.next_disk_check = now + _DISK_EVERY_S
             if scratch.exceeds(self.scratch, step.limits.disk, step.limits.files):
                 self._end(step, "disk_limit")
-        if self._max_threads is not None and self._pid is not None and _threads(self._pid) > self._max_threads:
+        if (
+            self._max_threads is not None
+            and self._pid is not None
+            and accounting.threads(self._pid) > self._max_threads
+        ):
             self._end(step, "thread_limit")
         return True
 
@@ -390,11 +367,11 @@ class Child:
         must not decide how code ends."""
         assert self._pid is not None  # told with `ready`
         if step.run_delay_before is None:
-            step.run_delay_before = _run_delay(self._pid)
+            step.run_delay_before = accounting.run_delay_s(self._pid)
         took = now - step.began
         if took < step.limits.wall_s:
             return False
-        starved = _run_delay(self._pid) - step.run_delay_before
+        starved = accounting.run_delay_s(self._pid) - step.run_delay_before
         return took - starved >= step.limits.wall_s or took >= _STARVED_TIMES * step.limits.wall_s
 
     def _end(self, step: _Step, over: LimitStatus) -> None:

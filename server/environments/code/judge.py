@@ -68,7 +68,7 @@ class Judge:
         try:
             await session.step(f"{tests.preamble}\n{_AS_A_MODULE}")
             started = await session.step(program)
-            if not _goes_on(started):
+            if started.status != "ok":
                 return Verdict(0, rehearsal["total"], complete=False)
             budget = _Budget(_WALL_TIMES * self._limits.wall_s - started.wall_s)
             return await self._judge_calls(tests, _Player(session, tests.entry_point, budget), rehearsal, budget)
@@ -172,13 +172,8 @@ class _Player:
                 if _is_call(line)
             ]
             performed.extend(new)
-            self._stopped = not new or not _goes_on(result) or self._budget.is_spent
+            self._stopped = not new or result.status != "ok" or self._budget.is_spent
         return performed
-
-
-def _goes_on(result: RunResult) -> bool:
-    """Whether the program can be asked for more. One that ended its process on its own has lost, however it did."""
-    return result.status == "ok" and result.state_kept
 
 
 def _is_call(line: Any) -> bool:

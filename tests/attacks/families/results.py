@@ -137,7 +137,6 @@ os.kill(os.getpid(), 9)""",
             + """
 forge(status='memory_limit')
 os._exit(0)""",
-            "no way out": "os._exit = lambda *_: None",
             "no way out or in": "os._exit = os.read = os.write = lambda *_: None",
             "audit hook": "sys.addaudithook(lambda *_: 1 / 0)",
             "collector's hook": """
@@ -195,5 +194,12 @@ os.set_blocking(3, False)
 os.set_inheritable(0, False)""",
         },
         "",
+    ),
+    (
+        "forged results",
+        {
+            "no way out": "os._exit = lambda *_: None",
+        },
+        "ok",
     ),
 ]
