@@ -192,12 +192,16 @@ def test_every_spelling_of_the_right_call_is_right(
         assert play(item([("f", arguments)]), [text], preset=preset).success
 
 
+NOTHINGS: tuple[Any, ...] = (None, False, 0, "", [], {})
+
+
 def puns(value: Any) -> list[Any]:
     """Values that a careless comparison takes for this one."""
-    texts = [str(value), json.dumps(value), repr(value)] if not isinstance(value, str) else [f"{value} ", [value]]
+    texts = [f"{value} "] if isinstance(value, str) else [str(value), json.dumps(value)]
     numbers = [int(value)] if isinstance(value, bool) else [bool(value)] if value in (0, 1) else []
-    empty = [other for other in (None, False, 0, "", [], {}) if not value and type(other) is not type(value)]
-    return [*texts, *numbers, [value], {"value": value}, *(other for other in empty if not (value == 0 and other == 0))]
+    kind = int if type(value) is float else type(value)
+    nothings = [] if value else [other for other in NOTHINGS if type(other) is not kind]
+    return [*texts, *numbers, *nothings, [value], {"value": value}]
 
 
 @settings(max_examples=60, deadline=None)
