@@ -4,10 +4,11 @@ Requests forbid unknown fields, so a typing error is a 422 and not a silent defa
 an older client reads a newer service. Everything is frozen. Behaviour lives elsewhere: these are data.
 """
 
+import math
 from enum import StrEnum
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, JsonValue, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, JsonValue, model_validator
 
 EnvironmentName = Literal["sql", "toolcall", "code"]
 
@@ -15,6 +16,23 @@ EpisodeId = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[\w.:\
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 StepNumber = Annotated[int, Field(ge=0)]
 TimeoutSeconds = Annotated[float, Field(gt=0, le=3600)]
+
+
+def _finite(value: JsonValue) -> JsonValue:
+    """`ValueError` for a number that JSON cannot write: it would come back as null, which is another value."""
+    match value:
+        case float() if not math.isfinite(value):
+            raise ValueError("every number must be finite")
+        case dict():
+            for each in value.values():
+                _finite(each)
+        case list():
+            for each in value:
+                _finite(each)
+    return value
+
+
+JsonObject = Annotated[dict[str, JsonValue], AfterValidator(_finite)]
 
 
 class Request(BaseModel):
@@ -34,7 +52,7 @@ class Answer(BaseModel):
 
 class FunctionCall(Answer):
     name: str
-    arguments: str | dict[str, JsonValue] = "{}"
+    arguments: str | JsonObject = "{}"
     """A JSON object as text (OpenAI's form) or as an object; an empty text is an empty object."""
 
 
@@ -135,7 +153,7 @@ class Action(Request):
 
     text: str | None = None
     """The model's raw output, as sampled."""
-    metadata: dict[str, JsonValue] | None = None
+    metadata: JsonObject | None = None
     """Without effect: OpenEnv's typed actions carry it, and null for each field that they do not use."""
 
     @model_validator(mode="after")
@@ -285,13 +303,13 @@ class ResetRequest(Request):
     index: Annotated[int, Field(ge=0)] | None = None
     """Position in the split; needs `split`."""
     task_id: str | None = None
-    options: dict[str, JsonValue] = Field(default_factory=dict)
+    options: JsonObject = Field(default_factory=dict)
     """The environment's own options; `/schema` has their JSON Schema."""
 
 
 class StepRequest(Request):
     episode_id: EpisodeId
-    action: dict[str, JsonValue]
+    action: JsonObject
     step: StepNumber | None = None
     """The number of this step from 0; makes a retry safe."""
     timeout_s: TimeoutSeconds | None = None

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from pydantic_core import from_json
 
-from rolloutgym.models import EpisodeId, ResetRequest
+from rolloutgym.models import EpisodeId, JsonObject, ResetRequest
 from rolloutgym.server.codec import misfit
 from rolloutgym.server.environments.registry import AnyEnvironment
 from rolloutgym.server.errors import CapacityReached, EpisodeDone, EpisodeNotReset, InvalidRequest, ServiceError
@@ -32,12 +32,12 @@ ParamsT = TypeVar("ParamsT", bound=BaseModel)
 class Call(BaseModel):
     """A JSON-RPC request, or a notification where it has no id."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     jsonrpc: Literal["2.0"]
     method: str
     id: str | int | float | None = None
-    params: dict[str, JsonValue] | None = None
+    params: JsonObject | None = None
 
 
 class SessionParams(BaseModel):
@@ -48,7 +48,7 @@ class SessionParams(BaseModel):
 
 class ToolParams(SessionParams):
     name: str
-    arguments: dict[str, JsonValue] | None = None
+    arguments: JsonObject | None = None
 
 
 class VersionParams(BaseModel):

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from pydantic_core import from_json, to_json
 
-from rolloutgym.models import Message, Request, ResetRequest, Seed, StepNumber, ToolSpec
+from rolloutgym.models import JsonObject, Message, Request, ResetRequest, Seed, StepNumber, ToolSpec
 
 Json = dict[str, Any]
 
@@ -25,7 +25,7 @@ class TaskSpec(BaseModel):
 
     id: str
     seed: Seed | None = None
-    options: dict[str, JsonValue] = Field(default_factory=dict)
+    options: JsonObject = Field(default_factory=dict)
 
 
 class SessionRequest(Request):
@@ -57,7 +57,7 @@ class CreateRequest(Request):
 
 class CallRequest(Request):
     name: str
-    input: dict[str, JsonValue]
+    input: JsonObject
     task_id: StepNumber | None = None
     """What the stream of an earlier try was named; numbers come as text."""
 
