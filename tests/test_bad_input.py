@@ -8,9 +8,10 @@ from typing import Any
 
 import httpx2
 import pytest
+from pydantic import ValidationError
 from starlette.testclient import TestClient
 
-from rolloutgym.models import ErrorBody
+from rolloutgym.models import ErrorBody, ToolCall
 from rolloutgym.server.app import create_app
 from rolloutgym.server.settings import Settings
 
@@ -105,6 +106,33 @@ def test_a_bad_step_is_refused_and_harms_nothing(http: httpx2.Client, body: byte
     check_error(post(http, "/noop/step", body), 422, code)
     answer = http.post("/noop/step", json={"episode_id": "e", "action": {"add": 1}, "step": 1}).json()
     assert (answer["step_count"], answer["observation"]["total"]) == (2, 2)
+
+
+ANYWHERE = ("NaN", "-Infinity", "1e999", '{"a":[1,{"b":1e999}]}')
+
+
+@pytest.mark.parametrize("number", ANYWHERE)
+def test_a_number_that_json_cannot_write_is_refused_where_any_json_may_stand(http: httpx2.Client, number: str) -> None:
+    """Recorded, it would have become null, and the episode another one when it was replayed."""
+    begin(http)
+    some = f'{{"x":{number}}}'
+    for path, body in (
+        ("/noop/reset", f'{{"options":{some}}}'),
+        ("/noop/step", action(f'{{"add":1,"metadata":{some}}}')),
+        ("/noop/create", f'{{"task_spec":{{"id":"test-1","options":{some}}}}}'),
+        ("/noop/call", f'{{"name":"add","input":{some}}}'),
+    ):
+        headers = {"content-type": "application/json", "x-session-id": "e"}
+        check_error(http.post(path, content=body, headers=headers), 422, "invalid_request")
+    for call in (
+        f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"add","arguments":{some}}}}}',
+        f'{{"jsonrpc":"2.0","id":{number},"method":"ping"}}',
+    ):
+        answer = post(http, "/noop/mcp?episode_id=e", call)
+        assert json.loads(answer.content, parse_constant=pytest.fail)["error"]["code"] < -32000
+    with pytest.raises(ValidationError, match="finite"):
+        ToolCall.model_validate_json(f'{{"function":{{"name":"f","arguments":{some}}}}}')
+    assert http.get("/noop/state?episode_id=e").json()["step_count"] == 1
 
 
 @pytest.mark.parametrize(

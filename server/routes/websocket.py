@@ -15,7 +15,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 from typing_extensions import TypedDict
 
-from rolloutgym.models import Action, EpisodeId, ErrorCode, JsonObject, ResetRequest, StepNumber, TimeoutSeconds, TruncationReason
+from rolloutgym.models import (
+    Action,
+    EpisodeId,
+    ErrorCode,
+    JsonObject,
+    ResetRequest,
+    StepNumber,
+    TimeoutSeconds,
+    TruncationReason,
+)
 from rolloutgym.server.codec import misfit
 from rolloutgym.server.environments.registry import AnyEnvironment
 from rolloutgym.server.errors import CapacityReached, EpisodeNotReset, InvalidRequest, ServiceError, UnknownMessage
