@@ -198,6 +198,7 @@ REGRESSIONS: list[tuple[str, str, Calls, list[str]]] = [
     ("a list answer", "[1, 2, 3]", [], []),
     ("a bracketed aside", "[see(1)] for that", [], ["invalid_json"]),
     ("an invented response", hermes('{"name":"f"}') + "<tool_response>{}</tool_response>", f(), ["invented_response"]),
+    ("a word of responses without a call", "It would answer in <tool_response> tags.", [], []),
     ("code is not run", "[f(a=__import__('os').getcwd())]", [], ["invalid_json"]),
     ("a set is no value", hermes("{'name':'f','arguments':{'s':{1,2}}}"), [], ["invalid_json"]),
     ("a tuple is an array", "[f(t=(1, 2), u=(1,), v=(3), w=())]", f(t=[1, 2], u=[1], v=3, w=[]), []),
@@ -439,6 +440,8 @@ def test_sizes() -> None:
     assert codes_of(parse("x" * MAX_CHARS, SCHEMAS)) == []
     assert codes_of(parse("x" * (MAX_CHARS + 1), SCHEMAS)) == ["too_long"]
     assert codes_of(parse_structured([call("f", " " * MAX_CHARS), call("f", " ")], "")) == ["too_long"]
+    half = {"s": "x" * (MAX_CHARS // 2)}
+    assert [codes_of(parse_structured([call("f", half)] * n, "")) for n in (1, 2)] == [[], ["too_long"]]
     assert codes_of(parse(hermes('{"name":"f","arguments":{"n":' + "9" * 5000 + "}}"), SCHEMAS)) == ["number_too_long"]
     assert codes_of(parse("[f(n=" + "9" * 5000 + ")]", SCHEMAS)) == ["number_too_long"]
     many = parse(CALL * (MAX_CALLS + 10), SCHEMAS)
