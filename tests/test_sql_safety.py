@@ -300,6 +300,8 @@ def test_an_attack_fails_under_the_controls_and_only_there(case: Attack, attack:
                 "PRAGMA writable_schema = ON", "PRAGMA journal_mode", "pragma table_info(t)", "EXPLAIN DELETE FROM t",
                 "CREATE TRIGGER x AFTER INSERT ON t BEGIN SELECT 1; END", "CREATE VIEW v AS SELECT 1", "VACUUM",
                 "SELECT * FROM pragma_table_info('t')", "SELECT * FROM sqlite_stmt", "SELECT sqlite_log(1, 'x')",
+                "SELECT fts5(1)", "SELECT FTS3_TOKENIZER('simple')", "SELECT * FROM pragma_function_list",
+                "SELECT * FROM fts3tokenize", "SELECT rtreecheck('t')",
             )
         ],
     ],
@@ -309,6 +311,14 @@ def test_what_runs_and_what_does_not(attack: Any, statement: str, kind: str) -> 
     assert report.outcomes[0][0] == kind, report.outcomes[0]
     assert report.last == ("ran", [[2000]])
     assert report.files == ["data.sqlite", "gold.sqlite"]
+
+
+def test_wide_rows_of_long_texts_are_never_held_together(attack: Any) -> None:
+    columns = ", ".join(["x"] * 20)
+    statement = f"WITH b(x) AS MATERIALIZED (SELECT hex(zeroblob(499990))) SELECT {columns} FROM t, b"
+    report = attack([statement])
+    assert report.last == ("ran", [])  # more bytes than the cap already with the first row
+    assert report.grown < 200 * MIB
 
 
 def test_json_functions_need_the_first_touch(attack: Any) -> None:

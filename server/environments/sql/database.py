@@ -28,7 +28,8 @@ FailureKind = Literal["syntax", "denied", "limit", "timeout", "memory", "other"]
 TOO_EXPENSIVE = "the query is too expensive: it was stopped"
 STEPS_PER_TICK = 1000
 _OPEN_MODE = "mode=ro&immutable=1"
-_CHUNK_ROWS = 32
+_CHUNK_ROWS, _CHUNK_CELLS = 32, 64
+"""How much is fetched at once: few cells, for each may be as long as `Limits.length` allows."""
 _HIDDEN = 1
 """How SQLite marks a column that `*` leaves out, which a virtual table may have."""
 _OK, _READ = sqlite3.SQLITE_OK, sqlite3.SQLITE_READ
@@ -214,7 +215,8 @@ class Database:
                 raise QueryFailed("syntax", "there is no statement to run")
             columns = tuple([entry[0] for entry in cursor.description])
             cap = min(max_rows, max_cells // len(columns))
-            rows, truncated = _fetch(cursor, cap, max_bytes)
+            chunk = max(1, min(_CHUNK_ROWS, _CHUNK_CELLS // len(columns)))
+            rows, truncated = _fetch(cursor, chunk, cap, max_bytes)
         finally:
             cursor.close()
         read = [(table.lower(), column.lower()) for table, column in self._read]
@@ -384,12 +386,12 @@ def _decode(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
-def _fetch(cursor: sqlite3.Cursor, cap: int, max_bytes: int) -> tuple[list[Row], bool]:
+def _fetch(cursor: sqlite3.Cursor, chunk_rows: int, cap: int, max_bytes: int) -> tuple[list[Row], bool]:
     """Rows up to the caps, a few at a time, so that what lies beyond them is never held."""
     rows: list[Row] = []
     size = 0
     while True:
-        asked = min(_CHUNK_ROWS, cap + 1 - len(rows))
+        asked = min(chunk_rows, cap + 1 - len(rows))
         chunk = cursor.fetchmany(asked)
         size += _text_size(chunk)
         if size > max_bytes:
