@@ -29,7 +29,7 @@ ENV PATH=/opt/rolloutgym/bin:$PATH \
     ROLLOUTGYM_SANDBOX_PYTHON=/opt/sandbox/bin/python
 USER 10001:10001
 EXPOSE 8000
-HEALTHCHECK --interval=10s --timeout=5s --start-period=20s --retries=3 \
+HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 \
   CMD ["python", "-c", "import os, urllib.request as r; r.urlopen(f\"http://127.0.0.1:{os.environ['ROLLOUTGYM_PORT']}/health\", timeout=4)"]
 # Process 1 reaps what killed workers and sandboxes leave, and hands signals to the service alone. A terminal's Ctrl-C
 # reaches the service as well: as SIGTERM, the copy is not a second, impatient one.
