@@ -12,7 +12,7 @@ import asyncio
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import httpx2
@@ -74,14 +74,15 @@ def prefilled(generator: TransformersGenerator) -> int:
     return tokens
 
 
-def rates(play: Callable[[], int], runs: int) -> list[float]:
-    """Tokens per second of each run, after one to warm up."""
-    play()
-    found = []
-    for _ in range(runs):
-        started = time.perf_counter()
-        tokens = play()
-        found.append(tokens / (time.perf_counter() - started))
+def rates(plays: Mapping[str, Callable[[], int]], runs: int) -> dict[str, list[float]]:
+    """Tokens per second of each run, after one to warm up; in turns, so that all meet the same load."""
+    found: dict[str, list[float]] = {name: [] for name in plays}
+    for run in range(runs + 1):
+        for name, play in plays.items():
+            started = time.perf_counter()
+            tokens = play()
+            if run:
+                found[name].append(tokens / (time.perf_counter() - started))
     return found
 
 
@@ -149,11 +150,14 @@ def main() -> None:
     without_end_of_turn(model, int(tokenizer.eos_token_id))
     generator = TransformersGenerator(model, tokenizer, SamplingParams())
     with evaluation_mode(model), torch.no_grad():
-        found = {
-            f"lockstep, {ROWS} rows, one cache": rates(lambda: played(generator, ROWS), arguments.runs),
-            f"generate, {ROWS} rows, prefills": rates(lambda: prefilled(generator), arguments.runs),
-            "row by row": rates(lambda: row_by_row(generator), arguments.runs),
-        }
+        found = rates(
+            {
+                f"lockstep, {ROWS} rows, one cache": lambda: played(generator, ROWS),
+                f"generate, {ROWS} rows, prefills": lambda: prefilled(generator),
+                "row by row": lambda: row_by_row(generator),
+            },
+            arguments.runs,
+        )
         seconds, waited = slow_turn(model, tokenizer)
     best = max(next(iter(found.values())))
     parameters = sum(parameter.numel() for parameter in model.parameters())

@@ -198,12 +198,7 @@ class RetoolTrainer(Trainer):
         first = self.accelerator.process_index * len(rollouts)
         advantages_B = scored.advantages_B[first : first + len(rollouts)]
         rows = [
-            Row(
-                rollout.prompt_ids,
-                rollout.completion_ids,
-                self._mask(rollout),
-                advantage,
-            )
+            Row(rollout.prompt_ids, rollout.completion_ids, self._mask(rollout), advantage)
             for rollout, advantage in zip(rollouts, advantages_B.tolist(), strict=True)
         ]
         self._freeze(rows)
