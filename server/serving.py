@@ -23,6 +23,9 @@ from rolloutgym.server.service import Service
 from rolloutgym.server.settings import Settings
 
 _PING_INTERVAL_S = 20.0
+_KEEP_ALIVE_S = 75
+"""How long a connection may wait for its next request: longer than proxies keep theirs, most of them for 60 s. Who
+closes first must not be the one to whom a request may be on its way."""
 _CLOSE_S = 1
 """What connections have to close, once requests have drained, seconds."""
 _LAST_RESORT_S = 4.5
@@ -75,6 +78,7 @@ def uvicorn_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         ws_ping_timeout=None,
         # Messages are short and many: compressing them costs more than a step does.
         ws_per_message_deflate=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=_CLOSE_S,
     )
     connection_log.setLevel(logging.DEBUG if settings.log_level == "debug" else logging.WARNING)

@@ -119,9 +119,8 @@ class Session:
             self.metrics.divergences += 1
             log.warning("episode %s: the reward of a replayed step differs", self.key.episode_id)
 
-    def taken(self, action: bytes | TruncationReason, outcome: Outcome, count: int) -> Taken:
+    def taken(self, episode: Episode[Any], count: int, action: bytes | TruncationReason, outcome: Outcome) -> Taken:
         """What the live object has just done, after so many steps, as it is recorded."""
-        assert self.episode is not None
         # A number, whatever number type or truth the environment summed up.
         reward = float(outcome.reward)
         if not math.isfinite(reward):
@@ -130,7 +129,7 @@ class Session:
         answer = self.codec.write_answer(
             outcome.observation, reward, done, episode_id=self.key.episode_id, step_count=count + 1
         )
-        return Taken(action, answer, reward, done, self.episode.state())
+        return Taken(action, answer, reward, done, episode.state())
 
 
 def existing(record: Record | None, key: Key) -> Record:

@@ -96,6 +96,7 @@ class Sessions:
         for session in self._sessions.values():
             session.drop()
         self._sessions.clear()
+        self._finished.clear()
         if self._closing:
             await asyncio.wait(self._closing, timeout=_CLOSE_S)
         await self._store.close()
@@ -275,7 +276,7 @@ class Sessions:
             begun = perf_counter()
             try:
                 outcome = await within(limit, act(episode))
-                taken = session.taken(written, outcome, count)
+                taken = session.taken(episode, count, written, outcome)
                 await self._store.append(record, taken)
                 break
             except Overtaken:

@@ -15,7 +15,9 @@ import pytest
 from websockets.sync.client import connect
 
 from rolloutgym.server import serving
+from rolloutgym.server.app import create_app
 from rolloutgym.server.protocols import WebSocketProtocol
+from rolloutgym.server.settings import Settings
 
 
 def websocket_url(url: str) -> str:
@@ -140,10 +142,14 @@ def test_a_client_that_answers_no_ping_is_kept(
         assert b'"observation"' in mute.recv(65536)
 
 
-def test_an_address_that_is_taken_is_told(noop: Any) -> None:
-    from rolloutgym.server.app import create_app
-    from rolloutgym.server.settings import Settings
+def test_an_idle_connection_is_left_to_a_proxy_to_close(noop: Any) -> None:
+    """One that closes it while a request is on its way to it makes the proxy answer 502."""
+    settings = Settings()
+    nginx_s = 60
+    assert serving.uvicorn_config(create_app(settings, {"noop": noop}), settings).timeout_keep_alive > nginx_s
 
+
+def test_an_address_that_is_taken_is_told(noop: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         settings = Settings(port=taken.getsockname()[1])
         with pytest.raises(OSError, match="in use"):

@@ -670,6 +670,20 @@ async def test_draining_gives_up_on_what_hangs(table: Table, caplog: pytest.LogC
     await asyncio.wait([step])
 
 
+async def test_a_step_that_outlives_the_service_still_has_its_answer(make_table: Callable[..., Table]) -> None:
+    table = make_table(capacity=2)
+    for name in ("a", "b"):
+        await table.reset(name)
+        await table.step(name, finish=True)
+    await table.reset("c")
+    gate = table.environment.gates["late"] = asyncio.Event()
+    late = asyncio.create_task(table.step("c", wait="late", finish=True))
+    await asyncio.sleep(0)
+    await table.sessions.stop()
+    gate.set()
+    assert (await late)["done"]
+
+
 async def test_a_tool_call_is_a_step(table: Table) -> None:
     await table.reset()
     sessions, environment = table.sessions, table.environment
