@@ -192,6 +192,18 @@ def test_a_database_split_keeps_copies_of_the_same_data_together(tmp_path: Path)
     assert shares == {"train": 16, "validation": 4, "test": 4}
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_database_split_leaves_something_to_train_on(tmp_path: Path, count: int) -> None:
+    tasks = []
+    for number in range(count):
+        file = tmp_path / f"{number}.db"
+        with closing(sqlite3.connect(file)) as connection:
+            connection.executescript("CREATE TABLE t (id INT);" + "INSERT INTO t VALUES (1);" * number)
+        tasks.append(SqlTask(f"{number}", "own", f"{number}", file, "?", "SELECT 1"))
+    splits = [task.split for task in in_splits(tasks, "database")]
+    assert sorted(splits) == sorted(["train", "validation", "test"][:count])
+
+
 def test_a_curriculum_goes_from_easy_to_hard() -> None:
     base = make_tasks(1)[0]
     hard = replace(base, id="hard", hardness="hard")
