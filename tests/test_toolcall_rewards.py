@@ -96,7 +96,8 @@ def test_options_of_matching_reach_the_turns() -> None:
     assert score(reply(("f", {"x": "Café", "z": 1})), expected, "subset", extra_arguments="forbid") == 0
     schema: dict[str, Any] = {"f": {"properties": {"z": {"default": 1}}}}
     said = reply(("f", {"x": "Café", "z": 1}))
-    assert score_turn(said, expected, schema, Scoring(defaults_equal=True)).perfect
+    assert score_turn(said, expected, schema, Scoring()).perfect
+    assert not score_turn(said, expected, schema, Scoring(defaults_equal=False)).perfect
 
 
 def test_an_extra_argument_that_is_allowed_costs_nothing() -> None:

@@ -48,7 +48,7 @@ class ToolCallOptions(Options):
     """How text arguments are compared."""
     extra_arguments: ExtraArguments | None = None
     """Arguments beyond the expected that cost nothing; null is the preset's own rule."""
-    defaults_equal: bool = False
+    defaults_equal: bool = True
     """An argument at its schema's default may be given or left out, on either side."""
 
     # -- parsing

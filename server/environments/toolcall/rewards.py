@@ -60,7 +60,7 @@ class Scoring:
     strings: Strings = "exact"
     extra_arguments: ExtraArguments | None = None
     """Null is the preset's own."""
-    defaults_equal: bool = False
+    defaults_equal: bool = True
 
     @property
     def matching(self) -> MatchOptions:
