@@ -124,6 +124,8 @@ def test_equality_is_symmetric_and_agrees_with_its_relatives(a: Any, b: Any) -> 
         ({"kind": "number", "tolerance": 0.1}, 0.3, [0.4, 0.2, 0.39999], [0.4001, 0.1999]),
         ({"kind": "number"}, 0.3, [0.1 + 0.2, 0.3], [0.3000001]),
         ({"kind": "number"}, 10**17, [10**17], [10**17 + 1]),
+        ({"kind": "number", "tolerance": 1}, 1, [1, 0.5], [True, False]),
+        ({"kind": "number", "tolerance": 1}, True, [], [True, 1]),
         ({"kind": "similarity", "threshold": 0.8}, "the red car", ["the red car", "the red cat"], ["blue", "", 5]),
         ({"kind": "ignore"}, 1, [1, None, {}], []),
         ({"kind": "unordered"}, ["a", "b", "b"], [["b", "a", "b"]], [["a", "b"], ["a", "a", "b"], "abb"]),

@@ -147,6 +147,8 @@ REGRESSIONS: list[tuple[str, str, Calls, list[str]]] = [
     ("infinity", hermes('{"name":"f","arguments":{"n":-Infinity}}'), [], ["nan"]),
     ("beyond a double", hermes('{"name":"f","arguments":{"n":1e999}}'), [], ["nan"]),
     ("NaN in a literal", "[f(n=nan)]", [], ["nan"]),
+    ("beyond a double in a literal", "[f(n=1e999)]", [], ["nan"]),
+    ("a list of calls and prose", "[f(n=1)] is what I would call", [], ["trailing_data"]),
     ("cut off in a string", '<tool_call>{"name":"sh","arguments":{"cmd":"mkdir {a,b', [], ["truncated"]),
     ("cut off between tags", "<tool_call>\n<function=f>\n<parameter=note>\nabc", [], ["truncated"]),
     ("cut off in a list", "[f(a=1), g(b=", f(a=1), ["truncated"]),
