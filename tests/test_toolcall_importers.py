@@ -141,6 +141,22 @@ def test_nameless_responses_answer_the_calls_in_order() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (" <tool_response> 9 </tool_response>\n<TOOL_RESPONSE>\n10\n</TOOL_RESPONSE> ", ["9", "10"]),
+        ("<tool_response>9</tool_response> and more", ["<tool_response>9</tool_response> and more"]),
+        ("<tool_response>9", ["<tool_response>9"]),
+        ("<tool_response>a" + " " * 200_000 + "b</tool_response>", ["a" + " " * 200_000 + "b"]),
+        ("plain", ["plain"]),
+    ],
+    ids=["two", "more", "unclosed", "blanks", "plain"],
+)
+def test_responses_in_a_tool_message(text: str, read: list[str]) -> None:
+    item = sharegpt(("human", "Hi"), ("gpt", call("clock")), ("tool", text))
+    assert [message.content for message in item.steps[0].then] == read
+
+
+@pytest.mark.parametrize(
     ("text", "arguments"),
     [
         (raw('{"city": "a </tool_call> b"}', "weather"), {"city": "a </tool_call> b"}),

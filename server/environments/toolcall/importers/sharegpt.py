@@ -18,7 +18,8 @@ from rolloutgym.server.environments.toolcall.items import Item, Turn
 from rolloutgym.server.environments.toolcall.parsing import Schemas
 from rolloutgym.server.environments.toolcall.scenarios import CALLERS
 
-_RESPONSE = re.compile(r"\s*<tool_response>\s*(.*?)\s*</tool_response>\s*", re.DOTALL | re.IGNORECASE)
+_OPENING = re.compile(r"\s*+<tool_response>", re.IGNORECASE)
+_CLOSING = re.compile(r"</tool_response>", re.IGNORECASE)
 
 
 # ---- reading --------------------------------------------------------------------------------------------------------
@@ -68,11 +69,14 @@ def _messages(name: str, text: str, schemas: Schemas) -> list[Message]:
 def _responses(text: str) -> list[str]:
     """The responses in a tool message: its tagged blocks, or the whole text if it is anything else."""
     blocks: list[str] = []
-    position = 0
-    while block := _RESPONSE.match(text, position):
-        blocks.append(block[1])
-        position = block.end()
-    return blocks if blocks and position == len(text) else [text]
+    at = 0
+    while opening := _OPENING.match(text, at):
+        closing = _CLOSING.search(text, opening.end())
+        if closing is None:
+            return [text]
+        blocks.append(text[opening.end() : closing.start()].strip())
+        at = closing.end()
+    return blocks if blocks and not text[at:].strip() else [text]
 
 
 def _response_name(response: str) -> str | None:
