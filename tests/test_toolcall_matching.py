@@ -294,6 +294,7 @@ def test_possible_values_are_right_and_optional_arguments_may_be_left_out() -> N
     assert compared({"a": "NYC", "b": 5}, expected) == (1.0, True, {"a": "equal", "b": "equal"})
     assert not compared({"a": "NYC", "b": 6}, expected).matched
     assert not compared({"a": ""}, expected).matched
+    assert not compared({"a": "NYC", "b": ""}, expected).matched  # it stands for leaving the argument out
     assert compared({}, expect(b=5, possible={"b": ["", 5]})) == (1.0, True, {})
 
 
