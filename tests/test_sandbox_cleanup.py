@@ -49,6 +49,12 @@ def _own_zygotes() -> list[int]:
     return [pid for pid in _children(os.getpid()) if b"\0-S\0-s\0-P\0-B\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
+def _used_by(zygote: int) -> list[tuple[int, int]]:
+    """Descriptors and threads of an idle zygote (and of its keeper, where it has a process table of its own)."""
+    family = [zygote, *_children(zygote)]
+    return [(len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task"))) for pid in family]
+
+
 async def _until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110  # what ends elsewhere announces itself to nobody
@@ -64,6 +70,8 @@ async def _many(runs: int, base: Path) -> None:
     assert backend.root is not None
     try:
         calm = _descriptors()
+        (zygote,) = _own_zygotes()
+        calm_zygote = _used_by(zygote)
         pending = iter(range(runs))
 
         async def worker() -> None:
@@ -80,6 +88,7 @@ async def _many(runs: int, base: Path) -> None:
         await _until(lambda: not backend.children and not backend.cleaning)
         assert [name for name in os.listdir(backend.root.path) if name.isdigit()] == []
         assert _descriptors() == calm
+        assert _used_by(zygote) == calm_zygote
         assert sandbox.report.restarts == 0
         assert backend.slots <= 64
         assert sorted(backend.free_slots) == list(range(backend.slots))
@@ -215,6 +224,22 @@ def test_remove_tree_takes_hostile_trees_and_follows_no_link(tmp_path: Path) -> 
     scratch.remove_tree(top)
     assert not top.exists()
     assert (outside / "kept").read_text() == "kept"
+
+
+def test_names_that_clean_up_chooses_cannot_be_foreseen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tree that holds one of them already could not be removed, nor its slot be used again."""
+    chosen: list[str] = []
+    rename = os.rename
+
+    def listen(old: str, new: Path) -> None:
+        chosen.append(new.name)
+        rename(old, new)
+
+    monkeypatch.setattr(os, "rename", listen)
+    for _ in range(2):
+        (tmp_path / "top" / "a" / "b").mkdir(parents=True)
+        scratch.remove_tree(tmp_path / "top")
+    assert len(set(chosen)) == 2
 
 
 def _tree(top: Path, kind: str) -> None:
