@@ -249,6 +249,7 @@ class CallDifference(Answer):
     similarity: FiniteFloat
     """In [0, 1]."""
     arguments: dict[str, Literal["equal", "different", "wrong_type", "missing", "extra"]] = Field(default_factory=dict)
+    """Of the arguments that count: not those that may be left out or added."""
 
 
 class ToolCallInfo(Info):

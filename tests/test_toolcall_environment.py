@@ -420,6 +420,13 @@ def test_doing_nothing_or_anything_leaves_the_wrong_one(executable: list[Item]) 
         assert played.total == pytest.approx(-0.2)
 
 
+def test_a_random_caller_without_tools_talks() -> None:
+    policy = policies.random(1)
+    task = item(Turn(expect="none")).model_copy(update={"tools": ()})
+    policy.start(task, Played(task).first)
+    assert Played(task).step(policy.act(Played(task).first)).reward == 1.5
+
+
 def test_other_ways_to_the_same_state_pass(executable: list[Item]) -> None:
     """Reading first, calling twice what changes nothing, and calling in two replies what the data set calls in one."""
 

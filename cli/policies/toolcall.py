@@ -64,7 +64,7 @@ def _hermes(name: str, arguments: Mapping[str, JsonValue]) -> str:
 
 
 class RandomCaller:
-    """Calls a random tool with arguments of the declared types."""
+    """Calls a random tool with arguments of the declared types; talks where there is none."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
@@ -74,6 +74,8 @@ class RandomCaller:
         self._tools = observation.tools
 
     def act(self, observation: Observation) -> ToolCallAction:
+        if not self._tools:
+            return ToolCallAction(text=_TALK)
         function = self._random.choice(self._tools).function
         properties = function.parameters.get("properties")
         declared = properties if isinstance(properties, dict) else {}
