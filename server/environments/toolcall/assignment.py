@@ -70,7 +70,7 @@ def _best(
     comparisons: _Comparisons = {}
     for pair in diagonal:
         comparisons[pair] = compared(*pair)
-        if not (comparisons[pair].matched and comparisons[pair].similarity == 1.0):
+        if not comparisons[pair].matched:
             break
     else:
         return diagonal, comparisons  # nothing can be better
