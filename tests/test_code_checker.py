@@ -104,7 +104,7 @@ def answer(question):
         case "spin":
             while True:
                 pass
-    return {"answered": answered, "pid": os.getpid()}
+    return {"answered": answered, "pid": os.getpid(), "hash": hash("x"), "secret": os.environ.get("SECRET")}
 
 serve(answer)
 """
@@ -129,6 +129,16 @@ async def test_a_question_that_is_too_much_fails_alone(pool: WorkerPool, deed: s
         with pytest.raises(QuestionFailed):
             await pool.ask({"do": deed})
         assert "pid" in await pool.ask({"do": "nothing"})
+
+
+async def test_processes_hash_alike_and_know_nothing_of_the_service(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET", "x")
+    first, second = await pool.ask({"do": "grow"}), await pool.ask({"do": "nothing"})
+    assert first["pid"] != second["pid"]
+    assert first["hash"] == second["hash"]
+    assert first["secret"] is None
 
 
 @pytest.mark.parametrize("deed", ["die when used", "run out of memory when used"])

@@ -15,7 +15,7 @@ from typing import Any
 
 from rolloutgym.server.errors import WorkerLost
 
-_ENVIRONMENT_KEPT = ("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "PYTHONPATH", "PYTHONHASHSEED")
+_ENVIRONMENT_KEPT = ("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "PYTHONPATH")
 _STARVED_S = 120.0
 """Wall clock for what takes seconds of processor time."""
 
@@ -86,7 +86,7 @@ class WorkerPool:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
-                env={name: os.environ[name] for name in _ENVIRONMENT_KEPT if name in os.environ},
+                env=_environment(),
             )
         except OSError as error:
             raise WorkerLost("a helper process could not be started") from error
@@ -99,6 +99,12 @@ class WorkerPool:
             await _kill(process)
             raise
         return process
+
+
+def _environment() -> dict[str, str]:
+    """With one order of sets, so that computer algebra takes the same way in every process."""
+    kept = {name: os.environ[name] for name in _ENVIRONMENT_KEPT if name in os.environ}
+    return {**kept, "PYTHONHASHSEED": "0"}
 
 
 async def _exchange(process: _Process, question: dict[str, Any]) -> dict[str, Any]:
