@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from contextlib import closing
 from operator import itemgetter
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 from rolloutgym.server.environments.seeding import seeded_random
-from rolloutgym.server.environments.sql.database import DatabaseBroken, ForeignKey, Schema, quote_identifier
+from rolloutgym.server.environments.sql.database import DatabaseBroken, Schema, quote_identifier
 from rolloutgym.server.environments.sql.text_database import as_sqlite
 
 SHARES = (0.9, 0.7)
@@ -90,14 +91,9 @@ def write_copy(source: Path, schema: Schema, target: Path, number: int) -> None:
             connection.execute(f"DROP TRIGGER main.{quote_identifier(trigger)}")
         for table in _tables(connection):
             _thin(connection, table, number)
-        references = [
-            (table.name, key, key.references or _primary_key(schema, key.table))
-            for table in schema.tables
-            for key in table.foreign_keys
-            if schema.find(key.table) is not None  # SQLite lets a key refer to a table that is not there
-        ]
+        references = [*_declared(schema), *_evident(connection, schema)]
         # A row that is lost may leave others without their reference: until no more are.
-        while sum([_follow(connection, *reference) for reference in references]):
+        while sum([_follow(connection, reference) for reference in references]):
             pass
         connection.execute("COMMIT")
 
@@ -155,22 +151,81 @@ def _sides_of_rows(connection: sqlite3.Connection, table: str, pair: int) -> Ite
     return iter(sides)
 
 
+# ---- references -----------------------------------------------------------------------------------------------------
+
+
+class _Reference(NamedTuple):
+    """Columns of a table that name a row of another, by columns of that."""
+
+    table: str
+    columns: tuple[str, ...]
+    parent: str
+    key: tuple[str, ...]
+
+
+def _declared(schema: Schema) -> list[_Reference]:
+    found = [
+        _Reference(table.name, key.columns, key.table, key.references or _primary_key(schema, key.table))
+        for table in schema.tables
+        for key in table.foreign_keys
+        if schema.find(key.table) is not None  # SQLite lets a key refer to a table that is not there
+    ]
+    return [reference for reference in found if len(reference.columns) == len(reference.key)]
+
+
+def _evident(connection: sqlite3.Connection, schema: Schema) -> list[_Reference]:
+    """References that are not declared, as published databases often leave them: a column that is named after the key
+    of another table, and has no value but that key's."""
+    keys = {
+        table.name: key[0]
+        for table in schema.tables
+        if table.kind == "table" and len(key := _primary_key(schema, table.name)) == 1
+    }
+    found = []
+    for table in schema.tables:
+        declared = {column for key in table.foreign_keys for column in key.columns}
+        for column in (column.name for column in table.columns if table.kind == "table"):
+            for parent, key in keys.items():
+                reference = _Reference(table.name, (column,), parent, (key,))
+                if column not in declared and _is_named_after(reference) and _holds(connection, reference):
+                    found.append(reference)
+    return found
+
+
+def _is_named_after(reference: _Reference) -> bool:
+    """`writes.aid` after `author.aid`, `albums.artist_id` after `artists.id`."""
+    column, parent, key = reference.columns[0].lower(), reference.parent.lower(), reference.key[0].lower()
+    if reference.table.lower() == parent:
+        return False
+    stem = column.removesuffix(key).rstrip("_")
+    is_singular = parent.startswith(stem.removesuffix("y")) and 0 <= len(parent) - len(stem) <= 2
+    return column == key != "id" or (column != stem != "" and is_singular)
+
+
+def _holds(connection: sqlite3.Connection, reference: _Reference) -> bool:
+    column, key = quote_identifier(reference.columns[0]), quote_identifier(reference.key[0])
+    keys = f"SELECT {key} FROM source.{quote_identifier(reference.parent)} WHERE {key} IS NOT NULL"
+    dangling, some = connection.execute(
+        f"SELECT count({column} NOT IN ({keys}) OR NULL), count({column})"
+        f" FROM source.{quote_identifier(reference.table)}"
+    ).fetchone()
+    return some > 0 and dangling == 0
+
+
 def _primary_key(schema: Schema, name: str) -> tuple[str, ...]:
     table = schema.find(name)
     columns = [] if table is None else [column for column in table.columns if column.primary_key]
     return tuple(column.name for column in sorted(columns, key=lambda column: column.primary_key))
 
 
-def _follow(connection: sqlite3.Connection, table: str, key: ForeignKey, references: tuple[str, ...]) -> int:
+def _follow(connection: sqlite3.Connection, reference: _Reference) -> int:
     """Delete the rows whose reference is lost; how many there were. A reference that never held is left alone."""
-    if len(references) != len(key.columns):
-        return 0
-    own = ", ".join(map(quote_identifier, key.columns))
-    theirs = ", ".join(map(quote_identifier, references))
-    present = " AND ".join(f"{quote_identifier(name)} IS NOT NULL" for name in references)
-    parent = quote_identifier(key.table)
+    own = ", ".join(map(quote_identifier, reference.columns))
+    theirs = ", ".join(map(quote_identifier, reference.key))
+    present = " AND ".join(f"{quote_identifier(name)} IS NOT NULL" for name in reference.key)
+    parent = quote_identifier(reference.parent)
     deleted = connection.execute(
-        f"DELETE FROM main.{quote_identifier(table)}"
+        f"DELETE FROM main.{quote_identifier(reference.table)}"
         f" WHERE ({own}) NOT IN (SELECT {theirs} FROM main.{parent} WHERE {present})"
         f" AND ({own}) IN (SELECT {theirs} FROM source.{parent} WHERE {present})"
     )
