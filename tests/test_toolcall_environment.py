@@ -228,6 +228,19 @@ def test_text_gets_responses_without_ids() -> None:
 LYON = ("weather", {"city": "Lyon"})
 
 
+@pytest.mark.parametrize(
+    "text", ["Hello.", "", "<tool_call>{oops</tool_call>", hermes(PARIS).text, hermes(PARIS, ROME).text]
+)
+def test_content_without_calls_is_read_like_text(text: str) -> None:
+    for task in (DIALOGUE, item(Turn(expect="none"))):
+        for tool_calls in (None, ()):
+            by_content = Played(task)
+            by_content.step(ToolCallAction(tool_calls=tool_calls, content=text))
+            by_text = Played(task)
+            by_text.step(talk(text))
+            assert by_content.total == by_text.total
+
+
 def test_after_a_mismatch_the_episode_stops() -> None:
     played = Played(DIALOGUE)
     outcome = played.step(hermes(PARIS, LYON))

@@ -70,10 +70,10 @@ class ToolCallEpisode(Episode[ToolCallAction]):
         return self._play(action)
 
     def _play(self, action: ToolCallAction) -> Outcome:
-        if action.text is not None:
-            reply = parse(action.text, self.schemas, self.parsing)
-        else:
-            reply = parse_structured(action.tool_calls or (), action.content or "", self.parsing)
+        if action.tool_calls:
+            reply = parse_structured(action.tool_calls, action.content or "", self.parsing)
+        else:  # a message without calls may hold one that its server could not read
+            reply = parse(action.text or action.content or "", self.schemas, self.parsing)
         self.steps += 1
         return self.take(reply)
 
@@ -147,7 +147,9 @@ class ToolCallEpisode(Episode[ToolCallAction]):
 
 
 def _length(action: ToolCallAction) -> int:
-    return len(action.text or "") + sum(len(call.function.arguments) for call in action.tool_calls or ())
+    return len(action.text or action.content or "") + sum(
+        len(call.function.arguments) for call in action.tool_calls or ()
+    )
 
 
 def _calls(reply: Reply | None) -> tuple[ParsedCall, ...]:
