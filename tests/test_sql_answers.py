@@ -240,6 +240,7 @@ TABLE = [("Ann", 1), ("Bo, Jr.", 2)]
         (TABLE, '[["Ann", 1], ["Bo, Jr.", 2]]', True),
         (TABLE, '[{"c0": "Ann", "c1": 1}, {"c1": 2, "c0": "Bo, Jr."}]', True),
         (TABLE, "| c0 | c1 |\n|---|---|\n| Ann | 1 |\n| Bo, Jr. | 2 |", True),
+        ([("-", 1)], "c0 | c1\n- | 1", True),  # no rule below the header
         (COMMAS, "| c0 |\n|---|\n| Smith, John |\n| Doe, Jane |", True),
         (NAMES, "| Bo |\n| Ann |\n| Bo |", True),
         (NAMES, "| Bo |\n| Ann |\nBo", False),

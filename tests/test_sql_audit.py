@@ -12,6 +12,7 @@ from rolloutgym.cli.main import app
 from rolloutgym.server.environments.sql.audit import Report, audit, count
 from rolloutgym.server.environments.sql.database import Limits
 from rolloutgym.server.environments.sql.loaders import read_tasks
+from rolloutgym.server.environments.sql.questions import SqlTask
 
 PACK = Path(__file__).resolve().parents[2] / "shared" / "data" / "sql"
 needs_pack = pytest.mark.skipif(not PACK.is_dir(), reason="the real question pack is not beside the checkout")
@@ -51,6 +52,18 @@ def test_each_fault_is_found_and_named(data: Path) -> None:
     assert notes.keys() == {"fails", "times_out"}
     assert "nothing" in notes["fails"]
     assert count([*reports, Report("x", ("tie",))])["tie"] == 2
+
+
+def test_where_no_copy_can_tell_a_constant_is_right(tmp_path: Path) -> None:
+    """Copies on which the gold hangs on the order of rows are not asked."""
+    file = tmp_path / "many.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE t (name TEXT)")
+        connection.executemany("INSERT INTO t VALUES (?)", [(f"name {number}",) for number in range(40)])
+        connection.commit()
+    task = SqlTask("t", "train", "many", file, "?", "SELECT group_concat(name) FROM t")
+    (report,) = audit([task])
+    assert report.findings == ("constant", "row_values")
 
 
 def test_the_command_prints_counts_and_writes_what_the_service_reads(

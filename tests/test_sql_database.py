@@ -190,6 +190,11 @@ def test_now_with_its_fraction_stands_still_too() -> None:
     assert moment(("now", "subsec")) == [NOW, "subsec"]
 
 
+def test_no_moment_is_converted_from_or_to_the_machines_zone() -> None:
+    assert moment(("2020-01-01", b"LocalTime", "+1 day", "UTC")) == ["2020-01-01", "+1 day"]
+    assert moment((2451545.0, "utc\0")) == [2451545.0]
+
+
 @given(st.sampled_from(["date", "time", "datetime", "julianday"]), st.one_of(st.dates(), st.datetimes()).map(str))
 def test_date_functions_are_sqlites_own_but_for_the_clock(name: str, moment: str) -> None:
     with closing(sqlite3.connect(":memory:")) as plain, closing(Database(_EMPTY.path())) as guarded:
