@@ -531,6 +531,26 @@ def test_a_user_who_gets_no_answer_is_no_success(executable: list[Item]) -> None
         assert info(played.step(talk(answer))).success == success
 
 
+def test_every_user_must_get_an_answer(executable: list[Item]) -> None:
+    task = next(t for t in executable if t.id.startswith("tidy-my-day"))
+    oracle = policies.oracle(ToolCallOptions(execute=True))
+    played, silent = Played(task, execute=True), False
+    oracle.start(task, played.first)
+    while True:
+        action = oracle.act(played.first)
+        if not action.tool_calls and not silent:
+            action, silent = talk(""), True
+        outcome = played.step(action)
+        if outcome.done:
+            break
+    assert (info(outcome).stop_reason, info(outcome).success) == ("completed", False)
+
+
+def test_breaking_off_an_executed_dialogue_counts_as_a_broken_reply(executable: list[Item]) -> None:
+    end = Played(executable[0], execute=True, format_penalty=-0.5).truncate()
+    assert end.reward == pytest.approx(-0.2 - 0.5)
+
+
 def test_a_tool_of_the_back_end_that_is_not_shown_cannot_be_called(executable: list[Item]) -> None:
     task = next(t for t in executable if t.steps[0].expect == "calls")
     expected = task.steps[0].calls[0]

@@ -334,6 +334,18 @@ def test_openai_responses_belong_to_the_call_of_their_id() -> None:
     assert texts(item.steps[0].then) == [("tool", "first"), ("tool", "second")]
 
 
+def test_an_openai_response_has_the_name_of_the_call_it_answers() -> None:
+    made = [
+        {"id": id, "function": {"name": name, "arguments": "{}"}} for id, name in (("a", "weather"), ("b", "clock"))
+    ]
+    item = openai(
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "tool_calls": made},
+        {"role": "tool", "tool_call_id": "b", "content": "9"},
+    )
+    assert [(message.name, message.content) for message in item.steps[0].then] == [("clock", "9")]
+
+
 def test_openai_legacy_function_call() -> None:
     item = openai(
         {"role": "user", "content": "?"},

@@ -113,6 +113,8 @@ def test_toolrl_normalized_and_with_ignored_arguments() -> None:
     assert score(reply(content="x"), turn(), "toolrl", toolrl_normalized=True) == 1
     ignoring = ExpectedCall(name="f", arguments={"x": 1, "y": 2}, rules={"y": ArgumentRule(kind="ignore")})
     assert score(reply(("f", {"x": 1})), Turn(expect="calls", calls=(ignoring,)), "toolrl") == 4
+    both = Turn(expect="calls", calls=(ignoring, ExpectedCall(name="g", arguments={"x": 2})))
+    assert score(reply(B), both, "toolrl") == pytest.approx(6 * (1 / 2 + 2) / (1 + 2 + 2) - 2)
 
 
 # ---- episodes -------------------------------------------------------------------------------------------------------
