@@ -143,6 +143,9 @@ class RedisStore:
             url,
             socket_timeout=_SOCKET_TIMEOUT_S,
             socket_connect_timeout=_SOCKET_TIMEOUT_S,
+            # The newer protocol brings notifications, for which the library no longer looks whether Redis has closed an
+            # idle connection before it is used again.
+            protocol=2,
             retry=Retry(NoBackoff(), 0),
         )
         self._idle_ms = _milliseconds(idle_timeout_s)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+import redis
 
 from rolloutgym.models import StopReason
 from rolloutgym.server.errors import CapacityReached, StoreUnavailable
@@ -335,6 +336,16 @@ async def test_a_redis_that_has_forgotten_the_scripts_learns_them_again(make_sto
     await store._redis.script_flush()
     await asyncio.gather(store.append(record, taken(0)), store.count(), store.load(OTHER, None))
     assert (await loaded(make_store())).step_count == 1
+
+
+async def test_a_connection_that_redis_has_closed_is_opened_anew(redis_server: Any, make_store: MakeStore) -> None:
+    """As some are set up to close those that are idle."""
+    store = make_store()
+    record = await begun(store)
+    with redis.Redis.from_url(redis_server.url) as other:
+        other.client_kill_filter(_type="normal", skipme=True)
+    await asyncio.sleep(0.05)
+    assert await store.load(KEY, record) is record
 
 
 async def test_one_refused_command_spoils_no_other(make_store: MakeStore) -> None:
