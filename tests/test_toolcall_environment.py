@@ -433,6 +433,13 @@ def test_doing_nothing_or_anything_leaves_the_wrong_one(executable: list[Item]) 
         assert played.total == pytest.approx(-0.2)
 
 
+def test_turns_are_counted() -> None:
+    played = Played(DIALOGUE)
+    for taken, action in enumerate((hermes(PARIS, ROME), hermes(("time", {"zone": "CET"}))), start=1):
+        assert info(played.step(action)).turn == taken
+        assert played.episode.state() == {"turn": taken}
+
+
 def test_a_random_caller_without_tools_talks() -> None:
     policy = policies.random(1)
     task = item(Turn(expect="none")).model_copy(update={"tools": ()})
