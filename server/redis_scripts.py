@@ -5,6 +5,7 @@ That costs a fraction of a connection for each, and a request that is cancelled 
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -12,6 +13,8 @@ from redis.asyncio import Redis
 from redis.exceptions import NoScriptError, RedisError
 
 from rolloutgym.server.errors import StoreUnavailable
+
+log = logging.getLogger(__name__)
 
 
 class _Call(NamedTuple):
@@ -27,6 +30,7 @@ class Scripts:
         self._hashes = {source: hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest() for source in sources}
         self._waiting: list[_Call] = []
         self._sender: asyncio.Task[None] | None = None
+        self._failing = False
 
     async def run(self, source: str, keys: Sequence[str], *arguments: str | bytes | int) -> Any:
         """What the script returns. `StoreUnavailable` where Redis refuses it, or gives no answer: it may have run."""
@@ -69,6 +73,15 @@ class Scripts:
         finally:
             for call, result in zip(calls, results, strict=True):
                 _tell(call, result)
+        self._log(next((result for result in results if isinstance(result, Exception)), None))
+
+    def _log(self, failure: Exception | None) -> None:
+        """Callers are told only that there is a fault; the log has the first one's reason, and its end."""
+        if failure is not None and not self._failing:
+            log.error("Redis fails: %s", failure)
+        elif failure is None and self._failing:
+            log.warning("Redis answers again")
+        self._failing = failure is not None
 
     async def _execute(self, commands: Sequence[tuple[str | bytes | int, ...]]) -> list[Any]:
         """The results; exceptions where single commands failed."""

@@ -274,7 +274,9 @@ async def test_a_redis_that_is_down_is_an_error_that_may_be_retried(redis_server
     assert await store.count() == 1
 
 
-async def test_a_full_redis_refuses_writes_as_a_whole(make_store: MakeStore) -> None:
+async def test_a_full_redis_refuses_writes_as_a_whole_and_says_so(
+    make_store: MakeStore, caplog: pytest.LogCaptureFixture
+) -> None:
     store = make_store()
     record = await begun(store)
     await store.append(record, taken(0))
@@ -283,13 +285,15 @@ async def test_a_full_redis_refuses_writes_as_a_whole(make_store: MakeStore) -> 
         for write in (store.append(record, taken(1)), store.save(record_of(OTHER), None)):
             with pytest.raises(StoreUnavailable):
                 await write
-        # What would make room is still possible.
+        # What makes room is still possible.
         assert await store.delete(OTHER) is False
     finally:
         await store._redis.config_set("maxmemory", "0")
     assert await loaded(store, record) is record
     await store.append(record, taken(1))
     assert await loaded(make_store()) == record
+    said = [one.getMessage() for one in caplog.records]
+    assert [("maxmemory" in line, "again" in line) for line in said] == [(True, False), (False, True)]
 
 
 async def test_a_record_that_redis_evicts_is_gone_as_a_whole(make_store: MakeStore) -> None:
