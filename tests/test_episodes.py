@@ -1,10 +1,12 @@
 """Episodes over REST."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import httpx2
 import pytest
+from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from rolloutgym.models import ResetRequest
@@ -57,4 +59,37 @@ async def test_the_short_way_to_a_step_is_no_other_than_the_long_one(noop: Any, 
     assert answers[0][0] == status
     assert answers[0] == answers[1] == answers[2]
     assert sum(app.state.service.metrics.errors.values()) == (0 if status == 200 else 3)
+    await app.state.service.sessions.stop()
+
+
+@pytest.mark.anyio
+async def test_under_a_prefix_of_a_larger_application_all_is_as_at_the_root(noop: Any) -> None:
+    app = create_app(Settings(), {"noop": noop})
+    larger = Starlette(routes=[Mount("/games", app)])
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=larger), base_url="http://service") as http:
+        assert (await http.post("/games/noop/reset", json={"episode_id": "e"})).status_code == 200
+        body = {"episode_id": "e", "action": {"add": 1}}
+        assert (await http.post("/games/noop/step", json=body)).json()["reward"] == 1
+    received = iter(
+        [
+            {"type": "websocket.connect"},
+            {"type": "websocket.receive", "text": '{"type":"step","data":{"add":2}}'},
+            {"type": "websocket.disconnect", "code": 1000},
+        ]
+    )
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return next(received)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "websocket", "path": "/games/noop/ws", "root_path": "", "query_string": b"episode_id=e", "headers": [],
+        "asgi": {"version": "3.0"}, "subprotocols": [], "scheme": "ws",
+    }  # fmt: skip
+    await larger(scope, receive, send)
+    assert [message["type"] for message in sent] == ["websocket.accept", "websocket.send"]
+    assert json.loads(sent[1]["text"])["data"]["reward"] == 2
     await app.state.service.sessions.stop()

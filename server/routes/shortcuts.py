@@ -37,9 +37,9 @@ class Shortcuts:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         application = None
         if scope["type"] == "websocket":
-            application = self._players.get(scope["path"])
+            application = self._players.get(_path(scope))
         elif scope.get("method") == "POST":
-            application = self._steps.get(scope["path"])
+            application = self._steps.get(_path(scope))
         if application is None:
             await self._app(scope, receive, send)
             return
@@ -48,6 +48,12 @@ class Shortcuts:
         except ServiceError as error:
             self._metrics.errors[error.code] += 1
             await error_response(error)(scope, receive, send)
+
+
+def _path(scope: Scope) -> str:
+    """Below the prefix that the service is served under, if there is one."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
 
 
 def _application(handler: Handler) -> ASGIApp:
