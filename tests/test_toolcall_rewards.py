@@ -188,6 +188,22 @@ def test_general_episode(
     assert played(results, turns, ending, **options) == pytest.approx(value)
 
 
+@pytest.mark.parametrize(
+    ("turns", "by_calls", "by_turns"),
+    [
+        ([AB, ONE, TALK, Turn(expect="any")], (2 / 3, 1 / 3, 0, 0), (1 / 3, 1 / 3, 1 / 3, 0)),
+        ([Turn(expect="any"), TALK], (0, 1), (0, 1)),
+        ([TALK, TALK], (0.5, 0.5), (0.5, 0.5)),
+        ([Turn(expect="any"), Turn(expect="any")], (0.5, 0.5), (0.5, 0.5)),
+    ],
+)
+def test_weights(turns: list[Turn], by_calls: tuple[float, ...], by_turns: tuple[float, ...]) -> None:
+    """A turn that is not judged pays nothing while there is one that is."""
+    assert turn_weights(turns, Scoring()) == pytest.approx(by_calls)
+    assert turn_weights(turns, Scoring(weights="turns")) == pytest.approx(by_turns)
+    assert turn_weights(turns, Scoring(weights="turns", preset="seed")) == pytest.approx(by_calls)
+
+
 SCORINGS = st.builds(
     Scoring,
     preset=st.sampled_from(PRESETS),

@@ -119,6 +119,7 @@ def test_bad_rows_are_reported_and_the_rest_is_served(tmp_path: Path) -> None:
         with_rule("anything", "x", kind="similarity", threshold=0),
         native("lost-rule", calls=[{**CALL, "rules": {"z": {"kind": "ignore"}}}]),
         native("not-judged", expect="none", calls=[], narration=True),
+        native("any-reply", expect="any", calls=[]),
         json.dumps(native("digits", calls=[{**CALL, "arguments": {"z": 1}}])).replace('"z": 1', '"z": ' + "1" * 5000),
         {**NATIVE, "id": "no-end", "backend": {"name": "moon"}},
         NATIVE,
@@ -150,8 +151,9 @@ def test_bad_rows_are_reported_and_the_rest_is_served(tmp_path: Path) -> None:
         "unmet-pattern": f"{RULE} that the expected value does not satisfy",
         "no-number": f"{RULE} that the expected value does not satisfy",
         "anything": "steps.0.calls.0.rules.z.threshold: Input should be greater than 0",
-        "not-judged": "every turn is narration: none is judged",
-        "rows-21": "a number has too many digits",
+        "not-judged": "no turn is judged: every reply would be right",
+        "any-reply": "no turn is judged: every reply would be right",
+        "rows-22": "a number has too many digits",
         "no-end": "there is no back end 'moon'",
     }
 

@@ -218,12 +218,11 @@ def _jaccard(a: Counter[str], b: Counter[str]) -> float:
 
 
 def turn_weights(turns: Sequence[Turn], scoring: Scoring) -> tuple[float, ...]:
-    """Each turn's share of the episode; they sum to 1. Where no turn expects a call, all weigh the same."""
-    raw = [0.0 if turn.expect == "any" else float(len(turn.calls)) for turn in turns]
-    if scoring.weights == "turns" and scoring.preset != "seed":
-        raw = [0.0 if turn.expect == "any" else 1.0 for turn in turns]
-    if not any(raw):
-        raw = [1.0] * len(turns)
+    """Each turn's share of the episode; they sum to 1. Where no turn expects a call, all judged ones weigh the same."""
+    judged = [0.0 if turn.expect == "any" else 1.0 for turn in turns]
+    raw = [float(len(turn.calls)) for turn in turns]
+    if not any(raw) or (scoring.weights == "turns" and scoring.preset != "seed"):
+        raw = judged if any(judged) else [1.0] * len(turns)
     total = sum(raw)
     return tuple(weight / total for weight in raw)
 

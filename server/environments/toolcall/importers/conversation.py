@@ -230,8 +230,8 @@ def check_playable(item: Item) -> None:
         raise Unplayable("nobody speaks to the assistant before its first judged turn")
     for number, turn in enumerate(item.steps):
         _check_turn(turn, set(names), f"turn {number}", last=number == len(item.steps) - 1)
-    if all(turn.narration for turn in item.steps):
-        raise Unplayable("every turn is narration: none is judged")
+    if all(turn.narration or turn.expect == "any" for turn in item.steps):
+        raise Unplayable("no turn is judged: every reply would be right")
 
 
 def _check_text(item: Item) -> None:
