@@ -69,6 +69,8 @@ def evaluate(
     from rolloutgym.training.rollouts import Limits
     from rolloutgym.training.sampling import SamplingParams
 
+    if top_p == 0:
+        raise typer.BadParameter("0 would keep no token", param_hint="--top-p")
     sampling = SamplingParams(temperature, top_k, top_p, min_p)
     limits = Limits(turn_tokens, episode_tokens, reply_tokens, max_turns)
     stop_tags = tuple(stop if stop is not None else ("</code>", "</answer>") if env == "code" else ())

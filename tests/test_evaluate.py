@@ -354,6 +354,9 @@ def test_the_command_says_what_is_wrong(tmp_path: Path, service_url: str, model_
     neither = runner.invoke(app, ["eval", "--model", str(tmp_path / "nothing"), "--url", service_url])
     assert neither.exit_code == 2
     assert "neither a folder nor a URL" in neither.output
+    nothing = runner.invoke(app, ["eval", "--model", model_url, "--url", service_url, "--top-p", "0"])
+    assert nothing.exit_code == 2
+    assert "0 would keep no token" in nothing.output
 
 
 def test_the_command_evaluates_a_local_model(tmp_path: Path, service_url: str) -> None:

@@ -91,9 +91,10 @@ def test_the_loop_runs_and_tells_its_story(tmp_path: Path, service_process: Call
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_it_learns(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["train-demo", "--out", str(tmp_path)])
+@pytest.mark.parametrize(("env", "before", "after"), [("sql", 0.15, 0.8), ("toolcall", 0.15, 0.9), ("code", 0.2, 0.7)])
+def test_it_learns(env: str, before: float, after: float, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["train-demo", "--env", env, "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     held_out = json.loads((tmp_path / "metrics.json").read_text())["held_out"]
-    assert held_out[0]["greedy"] < 0.15
-    assert held_out[-1]["greedy"] > 0.8
+    assert held_out[0]["greedy"] < before
+    assert held_out[-1]["greedy"] > after
