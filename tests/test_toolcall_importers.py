@@ -251,6 +251,7 @@ def test_a_call_that_is_not_read_is_not_taken_for_talk(text: str) -> None:
         ([("human", "Hi"), ("function_call", "the clock"), ("observation", "9")], {}, "holds no call"),
         ([("human", "Hi"), ("gpt", "Hello")], {"tools": []}, "nothing to call"),
         ([("human", "Hi")], {}, "says nothing"),
+        ([], {}, "says nothing"),
         ([("gpt", call("clock"))], {}, "nobody speaks"),
         ([("system", "S"), ("gpt", call("clock"))], {}, "nobody speaks"),
         ([("human", "Hi"), ("gpt", call("launch"))], {}, "not among the tools"),

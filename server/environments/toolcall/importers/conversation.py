@@ -156,7 +156,7 @@ def _check_all_calls_are_read(messages: Sequence[Message], tools: Sequence[str])
     none, and pay for talk."""
     names = "|".join(map(re.escape, filter(None, tools))) or r"(?!)"
     call = re.compile(rf"""(?<![\w.\-])(?:{names})\(|["']name["']\s*:\s*["'](?:{names})["']""")
-    for number, (message, following) in enumerate(zip(messages, [*messages[1:], None], strict=True)):
+    for number, (message, following) in enumerate(zip(messages, [*messages[1:], None], strict=False)):
         if message.role != "assistant" or message.tool_calls:
             continue
         if following is not None and following.role == "tool":
