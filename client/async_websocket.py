@@ -10,7 +10,6 @@ import httpcore2
 import httpx2
 import stamina
 
-from rolloutgym.client.forks import renew_in_children
 from rolloutgym.client.frames import Ended, Frames, ProtocolError, handshake_headers
 from rolloutgym.client.protocol import Call, encode, error_of, read_frame
 from rolloutgym.client.rest import AsyncRestTransport, connection_failed
@@ -98,23 +97,19 @@ class AsyncLinks:
         self._links: set[AsyncLink] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
-        renew_in_children(self)
-
-    def forked(self) -> None:
-        """Also where another event loop takes over from one that has ended, and its connections with it."""
-        for link in self._links:
-            link.closed = True
-        self._links = set()
-        self._task = None
-        self._http = self._connect()
 
     def enter(self) -> None:
-        """To be called in the event loop, before anything is done with a link."""
+        """To be called in the event loop, before anything is done with a link: connections end with their loop."""
         loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            if self._loop is not None:
-                self.forked()
-            self._loop = loop
+        if loop is self._loop:
+            return
+        if self._loop is not None:
+            for link in self._links:
+                link.closed = True
+            self._links = set()
+            self._task = None
+            self._http = self._connect()
+        self._loop = loop
 
     async def open(self, path: str, params: dict[str, str], call: Call[Any]) -> AsyncLink:
         link = await AsyncLink.open(self._http, path, params, call)

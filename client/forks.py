@@ -1,6 +1,7 @@
 """What becomes of a client's connections in a forked child, such as a worker of a data loader.
 
 The child inherits them open. Were both to use them, each might read the other's answers; so the child makes its own.
+Those of an asynchronous client end with their event loop, which a child does not inherit.
 """
 
 import os

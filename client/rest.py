@@ -65,10 +65,6 @@ class AsyncRestTransport:
         self._http = connect()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._retry = retry
-        renew_in_children(self)
-
-    def forked(self) -> None:
-        self._http = self._connect()
 
     async def close(self) -> None:
         self._enter()
@@ -99,7 +95,7 @@ class AsyncRestTransport:
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             if self._loop is not None:
-                # Connections end with their loop.
+                # Connections end with their loop; a forked child has a loop of its own.
                 self._http = self._connect()
             self._loop = loop
 

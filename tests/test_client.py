@@ -456,6 +456,14 @@ def test_a_connection_that_breaks_while_the_model_thinks_is_no_matter(connect: C
     assert episode.total_reward == 2.0
 
 
+def test_closing_frees_the_place_also_where_the_connection_is_gone(connect: Connect, wire: BadWire, noop: Any) -> None:
+    """The service would keep the episode for its grace time."""
+    with connect(wire.url).environment("noop").reset():
+        assert noop.open == 1
+        wire.cut()
+    eventually(lambda: noop.open == 0)
+
+
 @pytest.mark.parametrize("connect", ["sync-websocket", "async-websocket"], indirect=True)
 def test_pings_keep_a_silent_connection_open(connect: Connect, wire: BadWire, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("websocket", "async_websocket"):
