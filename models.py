@@ -316,6 +316,7 @@ class StepRequest(Request):
     timeout_s: TimeoutSeconds | None = None
     """Sooner than the service's own step deadline."""
     request_id: str | None = None
+    """Without effect: what OpenEnv's clients may send."""
 
 
 class TruncateRequest(Request):

@@ -8,7 +8,7 @@ processes live on one event loop. So a `Host` runs that loop in a thread, and ea
 import asyncio
 import threading
 import uuid
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from openenv.core.env_server.interfaces import Environment as OpenEnvEnvironment
@@ -20,7 +20,7 @@ from rolloutgym.models import EnvironmentName, ResetRequest
 from rolloutgym.server.codec import misfit
 from rolloutgym.server.environments.registry import AnyEnvironment, build_environments
 from rolloutgym.server.environments.tasks import Task
-from rolloutgym.server.errors import EpisodeNotReset
+from rolloutgym.server.errors import EpisodeNotReset, TaskNotFound
 from rolloutgym.server.service import Service
 from rolloutgym.server.settings import Settings
 
@@ -117,13 +117,22 @@ class Adapter(OpenEnvEnvironment[Action, Observation, State]):  # type: ignore[m
         return self.get_task_range(split)
 
     def num_tasks(self, split: str) -> int:
-        return len(self._host.core.tasks.of_split(split))
+        return len(self._of_split(split))
 
     def get_task(self, split: str, index: int) -> dict[str, Any]:
-        return _public(self._host.core.tasks.of_split(split)[index])
+        if index < 0:
+            raise IndexError(index)
+        return _public(self._of_split(split)[index])
 
     def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
-        return [_public(task) for task in self._host.core.tasks.of_split(split)[start:stop]]
+        return [_public(task) for task in self._of_split(split)[start:stop]]
+
+    def _of_split(self, split: str) -> Sequence[Task]:
+        """`IndexError`, which OpenEnv's server takes for the caller's mistake."""
+        try:
+            return self._host.core.tasks.of_split(split)
+        except TaskNotFound as error:
+            raise IndexError(error.message) from None
 
     # -- on the host's loop
 

@@ -379,7 +379,15 @@ def test_our_environments_play_the_same_inside_of_openenvs_server(
     for path, body in (("tasks", {"split": "test"}), ("task", {"split": "test", "index": 1})):
         their, our = (httpx2.post(f"{url}/{name}/{path}", json=body).json() for url in (adapted, service_url))
         assert our.items() >= their.items()
-    assert httpx2.post(f"{adapted}/{name}/task", json={"split": "test", "index": 10**6}).status_code == 400
+    for path, body in (
+        ("task", {"split": "test", "index": 10**6}),
+        ("task", {"split": "test", "index": -1}),
+        ("task", {"split": "none", "index": 0}),
+        ("tasks", {"split": "none"}),
+        ("num_tasks", {"split": "none"}),
+        ("task_range", {"split": "none", "start": 0, "stop": 1}),
+    ):
+        assert httpx2.post(f"{adapted}/{name}/{path}", json=body).status_code in (400, 422)
     assert httpx2.get(f"{adapted}/{name}/splits").json() == httpx2.get(f"{service_url}/{name}/splits").json()
     assert httpx2.get(f"{adapted}/metadata").json()["name"] == name
 
