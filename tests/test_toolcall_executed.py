@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from rolloutgym.cli.policies import toolcall as policies
-from rolloutgym.models import FunctionCall, StopReason, ToolCall, ToolCallAction, ToolCallInfo, ToolSpec
+from rolloutgym.models import FunctionCall, Message, StopReason, ToolCall, ToolCallAction, ToolCallInfo, ToolSpec
 from rolloutgym.server.environments.base import Outcome
 from rolloutgym.server.environments.tasks import TaskSet
 from rolloutgym.server.environments.toolcall.environment import ToolCallEnvironment, from_settings
 from rolloutgym.server.environments.toolcall.generator.worlds import initial_state
-from rolloutgym.server.environments.toolcall.items import BackendState, Item
+from rolloutgym.server.environments.toolcall.items import BackendState, ExpectedCall, Item, Turn
 from rolloutgym.server.environments.toolcall.options import ToolCallOptions
 from rolloutgym.server.settings import Settings
 
