@@ -18,6 +18,7 @@ from rolloutgym.client.protocol import read_frame, state_call
 from rolloutgym.client.retries import RetryPolicy
 from rolloutgym.models import ErrorCode
 from rolloutgym.server.settings import Settings
+from rolloutgym.training.service import RemoteEnvironment
 
 Handler = Callable[[httpx2.Request], httpx2.Response]
 
@@ -284,7 +285,7 @@ def test_a_client_that_cannot_work_is_not_made(
 
 def test_a_client_is_more_patient_than_a_service_with_its_steps() -> None:
     """Else it would give up, and ask again, while the service is about to say why."""
-    for kind in (Client, AsyncClient):
+    for kind in (Client, AsyncClient, RemoteEnvironment):
         patience = inspect.signature(kind).parameters["timeout_s"].default
         assert patience > Settings().step_timeout_s + 10
 

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from rolloutgym.client import AsyncClient, AsyncEnvironmentHandle, RolloutGymError
+from rolloutgym.client.protocol import TIMEOUT_S
 from rolloutgym.models import ErrorCode
 
 T = TypeVar("T")
@@ -40,7 +41,7 @@ class RemoteEnvironment:
         name: str,
         *,
         api_key: str | None = None,
-        timeout_s: float = 120.0,
+        timeout_s: float = TIMEOUT_S,
         retries: int = 3,
     ) -> None:
         """`service`: its base URL, or an unused client, which is then used and closed here.
