@@ -26,6 +26,7 @@ from rolloutgym.server.environments.sql.environment import SqlEnvironment
 from rolloutgym.server.environments.sql.options import SqlOptions
 from rolloutgym.server.environments.sql.questions import SqlTask
 from rolloutgym.server.environments.sql.tasks import load_tasks
+from rolloutgym.server.environments.sql.text_database import as_sqlite
 from rolloutgym.server.environments.tasks import TaskSet
 
 FETCHED = 1_000
@@ -99,11 +100,11 @@ def timed(name: str, queries: Sequence[Query], passes: int, work: Callable[[SqlT
 
 def bare(name: str, queries: Sequence[Query], passes: int, mode: str) -> Line:
     """The same queries on plain connections: one to a database, statements compiled anew each time."""
-    paths = {task.database for task, _ in queries}
-    connections = {
-        path: sqlite3.connect(f"file:{quote(str(path.absolute()))}?{mode}", uri=True, cached_statements=0)
-        for path in paths
-    }
+    connections = {}
+    for path in {task.database for task, _ in queries}:
+        with as_sqlite(path) as file:
+            uri = f"file:{quote(str(file.absolute()))}?{mode}"
+            connections[path] = sqlite3.connect(uri, uri=True, cached_statements=0)
     line = timed(name, queries, passes, lambda task, sql: connections[task.database].execute(sql).fetchmany(FETCHED))
     for connection in connections.values():
         connection.close()

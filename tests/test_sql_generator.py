@@ -99,7 +99,7 @@ def test_every_shipped_gold_answers_its_question_and_not_the_next_one() -> None:
         by_database[task.database].append(task)
     for path, tasks in by_database.items():
         with closing(Database(path)) as database:
-            golds = [compute_gold(database, task) for task in tasks]
+            golds = [compute_gold(database, task.gold_sql) for task in tasks]
         for gold, task in zip(golds, tasks, strict=True):
             assert (len(gold.rows), len(gold.columns)) == (task.tags["n_rows"], task.tags["n_cols"])
             assert grade(spell(gold.rows), gold), task.id

@@ -42,7 +42,7 @@ def path(tmp_path: Path) -> Path:
 
 def gold_of(path: Path, sql: str, limits: Limits | None = None) -> Gold:
     with closing(Database(path, limits)) as database:
-        return compute_gold(database, SqlTask("t", "train", "people", path, "?", sql))
+        return compute_gold(database, sql)
 
 
 def names(*texts: str) -> list[Row]:
@@ -263,7 +263,7 @@ def real() -> dict[str, tuple[SqlTask, Gold]]:
     ):
         members = list(group)
         with closing(Database(members[0].database)) as database:
-            golds.update({task.id: (task, compute_gold(database, task)) for task in members})
+            golds.update({task.id: (task, compute_gold(database, task.gold_sql)) for task in members})
     return golds
 
 

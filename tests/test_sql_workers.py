@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rolloutgym.server.environments.sql import workers
+from rolloutgym.server.environments.sql import worker, workers
 from rolloutgym.server.environments.sql.answers import AnswerOptions
 from rolloutgym.server.environments.sql.database import Limits
 from rolloutgym.server.environments.sql.engine import Engine, Opened, Subject
@@ -131,6 +131,12 @@ async def test_sql_that_sticks_in_one_instruction_is_too_expensive_and_no_fault(
     assert pool.health() == {"workers": 1, "alive": 1, "lost": 2}
     await pool.stop()
     assert not _children()
+
+
+def test_a_process_is_watched_only_meanwhile() -> None:
+    with worker._watched(1000.0):
+        assert signal.getitimer(signal.ITIMER_PROF)[0] > 900
+    assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
 
 
 async def test_a_worker_out_of_memory_lives_on(subject: Subject) -> None:

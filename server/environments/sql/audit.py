@@ -64,7 +64,7 @@ def audit(tasks: Iterable[SqlTask], limits: Limits | None = None) -> Iterator[Re
 
 def _inspect(task: SqlTask, database: Database, copies: Sequence[Database]) -> Report:
     try:
-        gold = compute_gold(database, task)
+        gold = compute_gold(database, task.gold_sql)
     except GoldFailed as error:
         return Report(task.id, ("times_out" if error.kind == "timeout" else "fails",), error.message)
     found: dict[Finding, bool] = {
@@ -83,7 +83,7 @@ def _is_constant(task: SqlTask, gold: Gold, copies: Sequence[Database]) -> bool:
     result = QueryResult(gold.columns, gold.rows, truncated=False, read=gold.read)
     for copy in copies:
         try:
-            other = compute_gold(copy, task)
+            other = compute_gold(copy, task.gold_sql)
         except GoldFailed:
             continue
         if not other.row_dependent and not compare_on_copy(result, other):

@@ -36,7 +36,6 @@ from rolloutgym.server.environments.sql.formatting import (
 from rolloutgym.server.environments.sql.gold import MAX_BYTES, MAX_CELLS, Gold, GoldFailed, compute_gold
 from rolloutgym.server.environments.sql.perturbation import Copies
 from rolloutgym.server.environments.sql.prompts import Dialect
-from rolloutgym.server.environments.sql.questions import SqlTask
 from rolloutgym.server.environments.sql.rewards import Target, potential
 
 __all__ = ["Engine", "GoldFailed", "Opened", "Ran", "Shown", "Subject"]
@@ -192,12 +191,10 @@ class Engine:
         return self._databases.get(path, lambda: Database(Path(path), self._limits))
 
     def _goal(self, subject: Subject) -> "_Goal":
-        return self._golds.get(subject, lambda: _Goal(self._compute_gold(subject)))
+        def compute() -> _Goal:
+            return _Goal(compute_gold(self._database(subject.database), subject.gold_sql))
 
-    def _compute_gold(self, subject: Subject) -> Gold:
-        path, gold_sql = Path(subject.database), subject.gold_sql
-        task = SqlTask(id="", split="", db_id="", database=path, question="", gold_sql=gold_sql)
-        return compute_gold(self._database(subject.database), task)
+        return self._golds.get(subject, compute)
 
 
 class _Goal:

@@ -13,7 +13,6 @@ from functools import cached_property
 
 from rolloutgym.server.environments.sql.comparison import Expected, Group, rows_match
 from rolloutgym.server.environments.sql.database import Database, FailureKind, QueryFailed, QueryResult, Row
-from rolloutgym.server.environments.sql.questions import SqlTask
 
 MAX_ROWS = 100_000
 MAX_CELLS = 1_000_000
@@ -88,18 +87,15 @@ def rounded(row: Row) -> Row:
     return row
 
 
-def compute_gold(database: Database, task: SqlTask) -> Gold:
-    """Run a task's gold query under the database's controls and find all that it accepts.
-
-    `database` is open on `task.database`. Raises `GoldFailed`.
-    """
-    result = run_gold(database, task.gold_sql)
-    accepted, tie, ordered = _accepted(database, task.gold_sql, result)
+def compute_gold(database: Database, sql: str) -> Gold:
+    """Run a gold query under the database's controls and find all that it accepts. Raises `GoldFailed`."""
+    result = run_gold(database, sql)
+    accepted, tie, ordered = _accepted(database, sql, result)
     with database.scanned_backwards():
-        sql, reversed_result = _run_backwards(database, task.gold_sql)
+        rewritten, reversed_result = _run_backwards(database, sql)
         row_dependent = not any(rows_match(reversed_result.rows, expected) for expected in accepted)
         if row_dependent:
-            accepted += _accepted(database, sql, reversed_result)[0]
+            accepted += _accepted(database, rewritten, reversed_result)[0]
     same_values = Counter(result.rows) == Counter(reversed_result.rows)
     return Gold(
         columns=result.columns,

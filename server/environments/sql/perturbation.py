@@ -176,18 +176,15 @@ def _declared(schema: Schema) -> list[_Reference]:
 def _evident(connection: sqlite3.Connection, schema: Schema) -> list[_Reference]:
     """References that are not declared, as published databases often leave them: a column that is named after the key
     of another table, and has no value but that key's."""
-    keys = {
-        table.name: key[0]
-        for table in schema.tables
-        if table.kind == "table" and len(key := _primary_key(schema, table.name)) == 1
-    }
+    tables = [table for table in schema.tables if table.kind == "table"]
+    keys = [(table.name, key) for table in tables if len(key := _primary_key(schema, table.name)) == 1]
     found = []
-    for table in schema.tables:
+    for table in tables:
         declared = {column for key in table.foreign_keys for column in key.columns}
-        for column in (column.name for column in table.columns if table.kind == "table"):
-            for parent, key in keys.items():
-                reference = _Reference(table.name, (column,), parent, (key,))
-                if column not in declared and _is_named_after(reference) and _holds(connection, reference):
+        for column in table.columns:
+            for parent, own in keys:
+                reference = _Reference(table.name, (column.name,), parent, own)
+                if column.name not in declared and _is_named_after(reference) and _holds(connection, reference):
                     found.append(reference)
     return found
 
@@ -209,7 +206,7 @@ def _holds(connection: sqlite3.Connection, reference: _Reference) -> bool:
         f"SELECT count({column} NOT IN ({keys}) OR NULL), count({column})"
         f" FROM source.{quote_identifier(reference.table)}"
     ).fetchone()
-    return some > 0 and dangling == 0
+    return bool(some > 0 and dangling == 0)
 
 
 def _primary_key(schema: Schema, name: str) -> tuple[str, ...]:

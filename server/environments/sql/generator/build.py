@@ -99,7 +99,7 @@ def _drafts(domain: Domain, template: Template, rng: random.Random, wanted: int)
 
 def _check(database: Database, task: SqlTask, draft: Draft) -> None:
     """Raises `GeneratorError` where the gold is not what Python found, or leaves anything open."""
-    gold = compute_gold(database, task)
+    gold = compute_gold(database, task.gold_sql)
     rows = tuple(draft.rows)
     expected = tuple(Group((row,), 1) for row in rows) if gold.ordered else (Group(rows, len(rows)),)
     if not rows_match(gold.rows, expected):
