@@ -1,5 +1,6 @@
 """Answers that only algebra can compare, in processes that may hang or die."""
 
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -77,10 +78,32 @@ async def test_a_hanging_comparison_is_wrong_counted_and_leaves_the_checker_inta
 
 
 _WORKER = """
+import json
 import os
+import socket
 from rolloutgym.server.environments.code.worker import serve
 
 answered, hoard = 0, []
+
+def escapes():
+    deeds = {
+        "read": lambda: open("/etc/passwd"),
+        "write": lambda: open("/tmp/escaped", "w"),
+        "write to a library": lambda: open(json.__file__, "a"),
+        "connect": socket.socket,
+        "fork": lambda: os.fork() or os._exit(0),
+        "run": lambda: os.posix_spawn("/bin/true", ["true"], {}),
+        "signal": lambda: os.kill(os.getppid(), 0),
+    }
+    won = []
+    for name, deed in deeds.items():
+        try:
+            deed()
+            won.append(name)
+        except OSError:
+            pass
+    import sympy.physics.mechanics  # what a library imports late is still there
+    return won
 
 def answer(question):
     global answered
@@ -101,6 +124,8 @@ def answer(question):
         case "print":
             print("noise")
             os.write(1, b"noise")
+        case "escape":
+            return {"won": escapes()}
         case "spin":
             while True:
                 pass
@@ -129,6 +154,11 @@ async def test_a_question_that_is_too_much_fails_alone(pool: WorkerPool, deed: s
         with pytest.raises(QuestionFailed):
             await pool.ask({"do": deed})
         assert "pid" in await pool.ask({"do": "nothing"})
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="confined by Linux's means")
+async def test_a_process_is_confined(pool: WorkerPool) -> None:
+    assert (await pool.ask({"do": "escape"}))["won"] == []
 
 
 async def test_processes_hash_alike_and_know_nothing_of_the_service(

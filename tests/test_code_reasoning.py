@@ -1,26 +1,69 @@
 """Data sets of reasoning-gym, by name."""
 
+from collections.abc import AsyncIterator
+from pathlib import Path
+
 import pytest
 
 from rolloutgym.server.environments.code.checker import AnswerChecker
 from rolloutgym.server.environments.code.reasoning import load_reasoning_tasks
+from rolloutgym.server.environments.code.tasks import CodeTask
+from rolloutgym.server.environments.tasks import TaskSet
 
 pytestmark = pytest.mark.anyio
 
 pytest.importorskip("reasoning_gym", reason="the reasoning-gym extra is not installed")
 
 
-async def test_tasks_are_scored_by_their_own_scorer() -> None:
-    tasks = load_reasoning_tasks(["gcd", "complex_arithmetic"])
-    assert set(tasks.splits()) == {"train", "validation", "test"}
+@pytest.fixture(scope="module")
+def tasks() -> TaskSet[CodeTask]:
+    return load_reasoning_tasks(
+        ["gcd", "complex_arithmetic", "polynomial_multiplication", "string_insertion", "countdown"]
+    )
+
+
+@pytest.fixture
+async def checker() -> AsyncIterator[AnswerChecker]:
     checker = AnswerChecker()
-    try:
-        for task in (tasks.get("gcd-train-0003"), tasks.get("complex_arithmetic-test-0001")):
+    yield checker
+    await checker.stop()
+
+
+async def test_tasks_are_scored_by_their_own_scorer(tasks: TaskSet[CodeTask], checker: AnswerChecker) -> None:
+    assert set(tasks.splits()) == {"train", "validation", "test"}
+    for split in tasks.splits():
+        of_split = tasks.of_split(split)
+        for task in of_split[:: len(of_split) // 5]:
             assert task.scorer is not None
-            assert await checker.score(task.scorer, task.answer) == 1.0
-            assert await checker.score(task.scorer, "no number") < 1.0
-    finally:
-        await checker.stop()
+            assert await checker.score(task.scorer, task.answer) == 1.0, task.id
+            assert await checker.score(task.scorer, "no number") < 1.0, task.id
+
+
+async def test_every_service_has_the_same_tasks(tasks: TaskSet[CodeTask], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some data sets go by the order of sets: the seed of the hashes must not be left to chance."""
+    monkeypatch.setenv("PYTHONHASHSEED", "7")
+    again = load_reasoning_tasks(["polynomial_multiplication"])
+    for split in again.splits():
+        assert [task.fingerprint() for task in again.of_split(split)] == [
+            task.fingerprint() for task in tasks.of_split(split) if task.tags["dataset"] == "polynomial_multiplication"
+        ]
+
+
+@pytest.mark.parametrize("name", ["string_insertion", "countdown"])
+async def test_answers_are_never_evaluated(
+    name: str, tasks: TaskSet[CodeTask], checker: AnswerChecker, tmp_path: Path
+) -> None:
+    """The scorers of these data sets call `eval` on the answer."""
+    scorer = next(task.scorer for task in tasks.of_split("train") if task.tags["dataset"] == name)
+    assert scorer is not None
+    won = tmp_path / "won"
+    for answer in (
+        f"[str(__import__('pathlib').Path({str(won)!r}).write_text('x'))]",
+        f"__import__('pathlib').Path({str(won)!r}).write_text('x')",
+        "[__import__('sys')._getframe(1).f_locals['entry']['answer']]",
+    ):
+        assert await checker.score(scorer, answer) < 0.1
+    assert not won.exists()
 
 
 async def test_unknown_names_are_refused() -> None:

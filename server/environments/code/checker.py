@@ -7,12 +7,13 @@ kept: a group of rollouts, or a client that tries again, sends the same answer m
 import os
 from dataclasses import asdict, dataclass
 
+from rolloutgym.server.environments.code import reasoning
 from rolloutgym.server.environments.code.answers import Verdict, compare
 from rolloutgym.server.environments.code.tasks import ScoredBy
 from rolloutgym.server.environments.code.typesetting import as_latex
 from rolloutgym.server.environments.code.workers import QuestionFailed, WorkerPool
 
-_PACKAGE = "rolloutgym.server.environments.code"
+_ALGEBRA = "rolloutgym.server.environments.code.algebra"
 
 
 @dataclass
@@ -31,12 +32,12 @@ class AnswerChecker:
     """Compares answers; owns its helper processes until `stop`."""
 
     def __init__(self, *, processes: int | None = None, cpu_s: float = 5.0, scorer_cpu_s: float = 20.0) -> None:
-        """Processor time for one comparison, and for one score (a scorer makes its task again)."""
+        """Processor time for one comparison, and for one score."""
         processes = max(2, (os.cpu_count() or 1) // 4) if processes is None else processes
         self._counts = CheckerCounts()
         self._known: dict[tuple[str, str], bool] = {}
-        self._algebra = WorkerPool(f"{_PACKAGE}.algebra", processes=processes, cpu_s=cpu_s)
-        self._scorers = WorkerPool(f"{_PACKAGE}.reasoning", processes=processes, cpu_s=scorer_cpu_s)
+        self._algebra = WorkerPool(_ALGEBRA, processes=processes, cpu_s=cpu_s)
+        self._scorers = WorkerPool(reasoning.PROGRAM, processes=processes, cpu_s=scorer_cpu_s)
 
     async def equal(self, gold: str, answer: str) -> bool:
         verdict = compare(gold, answer)
@@ -64,7 +65,7 @@ class AnswerChecker:
         """The score in [0, 1] by the data set's own scorer."""
         self._counts.by_scorer += 1
         try:
-            reply = await self._scorers.ask({"scorer": asdict(scorer), "answer": answer})
+            reply = await self._scorers.ask({**asdict(scorer), "answer": answer})
         except QuestionFailed:
             self._counts.failed += 1
             return 0.0

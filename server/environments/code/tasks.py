@@ -25,12 +25,11 @@ class HiddenTests:
 
 @dataclass(frozen=True, slots=True)
 class ScoredBy:
-    """A task of the `reasoning-gym` package, scored by its data set's own scorer, which makes the entry again."""
+    """A task of the `reasoning-gym` package, scored by its data set's own scorer."""
 
     dataset: str
-    size: int
-    seed: int
-    index: int
+    entry: str
+    """The package's entry, pickled, in base 64. Holds the gold."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """The helper process's side of `workers`: one line of JSON in, one out, within limits that the process puts on itself.
 
-A question may take so much processor time; then the kernel ends the process (SIGPROF). Processor time and not the
-clock, so that a busy machine makes no answer wrong.
+The process confines itself before the first question: no new processes, sockets or writing, and no file but the
+libraries. A question may take so much processor time; then the kernel ends the process (SIGPROF). Processor time and
+not the clock, so that a busy machine makes no answer wrong.
 """
 
 import json
@@ -11,6 +12,8 @@ import signal
 import sys
 from collections.abc import Callable
 from typing import Any
+
+from rolloutgym.server.sandbox.confinement import confine
 
 MEMORY_BYTES = 2 << 30
 _REUSED_BYTES = 768 << 20
@@ -25,6 +28,7 @@ def serve(answer: Callable[[Reply], Reply]) -> None:
     cpu_s = float(sys.argv[1])
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    confine(_libraries())
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a library prints is no reply
     print(json.dumps({"ready": True}), file=replies, flush=True)
@@ -35,6 +39,13 @@ def serve(answer: Callable[[Reply], Reply]) -> None:
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10 > _REUSED_BYTES
         reusable = not grown and reply.get("failed") != MemoryError.__name__
         print(json.dumps({**reply, "reusable": reusable}), file=replies, flush=True)
+
+
+def _libraries() -> list[str]:
+    """Where modules that are imported late come from. Not the working directory, and no checkout of this package."""
+    found = [path for path in sys.path[1:] if not os.path.isdir(os.path.join(path, "rolloutgym", "server"))]
+    site = [path for path in sys.path[1:] if path.endswith(("site-packages", "dist-packages"))]
+    return [*found, *site, "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", "/usr/share/zoneinfo"]
 
 
 def _reply(answer: Callable[[Reply], Reply], line: str) -> Reply:

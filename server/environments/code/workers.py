@@ -86,7 +86,7 @@ class WorkerPool:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
-                env=_environment(),
+                env=environment_of_workers(),
             )
         except OSError as error:
             raise WorkerLost("a helper process could not be started") from error
@@ -101,10 +101,11 @@ class WorkerPool:
         return process
 
 
-def _environment() -> dict[str, str]:
-    """With one order of sets, so that computer algebra takes the same way in every process."""
+def environment_of_workers() -> dict[str, str]:
+    """With one order of sets, so that computer algebra takes the same way in every process, and no threads that a
+    filter would miss."""
     kept = {name: os.environ[name] for name in _ENVIRONMENT_KEPT if name in os.environ}
-    return {**kept, "PYTHONHASHSEED": "0"}
+    return {**kept, "PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 async def _exchange(process: _Process, question: dict[str, Any]) -> dict[str, Any]:
