@@ -7,6 +7,7 @@ is waited for, since a client that generates for minutes answers none. A peer th
 import gc
 import logging
 import os
+import resource
 import signal
 import socket
 import threading
@@ -104,6 +105,7 @@ def serve_on(
     """As `serve`, on sockets that are there; the address is the first one's."""
     address = address_of(listeners[0])
     server = server_of(app, settings, None if on_listening is None else lambda: on_listening(address))
+    _allow_descriptors()
     # uvicorn raises the signal again when it has stopped.
     signal.signal(signal.SIGTERM, _exit)
     # What is loaded by now stays: the collector need not look through it at every round.
@@ -111,6 +113,12 @@ def serve_on(
     gc.freeze()
     with suppress(KeyboardInterrupt):
         server.run(sockets=listeners)
+
+
+def _allow_descriptors() -> None:
+    """As many as the system permits: each WebSocket takes one, and shells commonly start with less than `capacity`."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:

@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+import re
+import resource
 import signal
 import socket
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -147,6 +150,17 @@ def test_an_idle_connection_is_left_to_a_proxy_to_close(noop: Any) -> None:
     settings = Settings()
     nginx_s = 60
     assert serving.uvicorn_config(create_app(settings, {"noop": noop}), settings).timeout_keep_alive > nginx_s
+
+
+def test_a_shells_small_limit_of_open_files_is_raised(noop_process: Callable[..., Any]) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+    try:
+        service = noop_process()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    (limit,) = re.findall(r"Max open files +(\d+)", Path(f"/proc/{service.pid}/limits").read_text())
+    assert int(limit) == hard
 
 
 def test_an_address_that_is_taken_is_told(noop: Any) -> None:
