@@ -2,11 +2,13 @@
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import peft
 import pytest
 import torch
+import trl
 from transformers import MistralConfig, MistralForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 from transformers.cache_utils import DynamicLayer
 
@@ -344,13 +346,46 @@ def test_earlier_thoughts_may_be_dropped_but_the_end_of_a_turn_may_not_change() 
     )
     more = [Message(role="user", content="more")]
     assert text_of(ChatEncoder(drops_thoughts).continuation(more, closed_by=EOS)) == "[user]more<|im_end|>[assistant]"
-    rewrites = byte_tokenizer()
-    rewrites.chat_template = "{% for m in messages %}{{ m.content }}{% if loop.last %}!{% endif %}{% endfor %}"
-    with pytest.raises(UnstableTemplate, match="rewrites"):
-        ChatEncoder(rewrites)
-    silent = byte_tokenizer()
-    silent.chat_template = "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}"
-    ChatEncoder(silent)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for m in messages %}{{ m.role }}{% endfor %}",
+        "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}",
+        "{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}",  # of vision models
+        "{% for m in messages %}{% if m.role != 'user' %}{{ m.content }}{% endif %}{% endfor %}",
+    ],
+)
+def test_a_template_that_leaves_out_what_was_said_is_refused(template: str) -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = template
+    with pytest.raises(UnstableTemplate, match="leaves out"):
+        ChatEncoder(tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("name", "end", "begun"),
+    [
+        ("qwen2_5", "<|im_end|>", "\n<|im_start|>user\nm<|im_end|>\n<|im_start|>assistant\n"),
+        ("qwen3", "<|im_end|>", "\n<|im_start|>user\nm<|im_end|>\n<|im_start|>assistant\n"),
+        ("llama3_1", "<|eot_id|>", "<|start_header_id|>user<|end_header_id|>\n\nm<|eot_id|>"
+                                   "<|start_header_id|>assistant<|end_header_id|>\n\n"),
+        ("gemma3", "<end_of_turn>", "\n<start_of_turn>user\nm<end_of_turn>\n<start_of_turn>model\n"),
+        ("phi3", "<|end|>", "\n<|user|>\nm<|end|>\n<|assistant|>\n"),
+        ("glm4moe", "<|user|>", "\nm<|assistant|>"),
+    ],
+)  # fmt: skip
+def test_turns_of_models_in_use_are_closed_once(name: str, end: str, begun: str) -> None:
+    """Templates as they are published, each with the token by which its model ends a turn."""
+    tokenizer = byte_tokenizer(tags=(end,))
+    folder = Path(str(trl.__file__)).parent / "chat_templates"
+    tokenizer.chat_template = (folder / f"{name}.jinja").read_text(encoding="utf-8")
+    encoder = ChatEncoder(tokenizer)
+    more = [Message(role="user", content="m")]  # a letter that tokens hold too
+    (closed_by,) = tokenizer.encode(end)
+    assert tokenizer.decode(encoder.continuation(more, closed_by)) == begun
+    assert tokenizer.decode(encoder.continuation(more, None)) == end + begun
 
 
 def test_inline_text_goes_on_in_the_open_turn() -> None:

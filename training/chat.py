@@ -2,8 +2,8 @@
 
 A conversation is never rendered again as a whole, so the ids of the model's own turns stay the ones that were sampled.
 What a template writes between an assistant's text and the next turn (end-of-turn token, newline, role header) is found
-once, on a conversation of dummies, and then prefixed to every environment message. A template whose output for a
-conversation is not a prefix of its output for a longer one cannot be continued that way and is refused.
+on a conversation of dummies: what the template writes behind a mark in the assistant's text. So earlier turns may be
+rendered otherwise once others follow them (as some templates drop thoughts); the ids of what was said stay.
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,11 @@ from rolloutgym.training.stops import decode
 _MARK = "mark of the assistant"
 _QUESTION: dict[str, Any] = {"role": "user", "content": "mark of the user"}
 _ANSWER: dict[str, Any] = {"role": "assistant", "content": _MARK}
+_NEXT: dict[str, Any] = {"role": "user", "content": "mark of what comes next"}
 
 
 class UnstableTemplate(ValueError):
-    """The chat template rewrites earlier turns when the conversation grows."""
+    """The chat template leaves out what was said, or rewrites a turn with calls when their answers follow."""
 
 
 class Encoder(Protocol):
@@ -46,7 +47,9 @@ class ChatEncoder:
         self._tokenizer = tokenizer
         self._options = template_options
         self._closing = _after_mark(self._render([_QUESTION, _ANSWER]))
-        self._tail([_QUESTION])  # refuses an unstable template now and not in the middle of a run
+        self._until_next, found, _ = self._after_turn([_NEXT]).partition(_NEXT["content"])
+        if not found:
+            raise UnstableTemplate("the chat template leaves out the text of messages")
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
         text = self._render(
@@ -57,31 +60,40 @@ class ChatEncoder:
         return self._encode(text)
 
     def continuation(self, messages: Sequence[Message], closed_by: int | None) -> list[int]:
-        return self._encode(self._rest(closed_by) + self._tail([message_dict(message) for message in messages]))
+        """A turn that the model closed is not closed again.
 
-    def _rest(self, closed_by: int | None) -> str:
-        """What the template still writes to finish the assistant's turn.
-
-        A model may end its turn with another token than the tokenizer's `eos_token` (as Gemma does with
-        `<end_of_turn>`): what counts is the one that was sampled. One that is not the template's leaves the turn open.
+        It may do so by another token than the tokenizer's `eos_token` (Gemma's `<end_of_turn>`), or by the one with
+        which the next turn opens (GLM's `<|user|>`): what counts is what was sampled. A token that the template does
+        not write there leaves the turn open.
         """
-        if closed_by is None:
-            return self._closing
-        _, found, rest = self._closing.partition(decode(self._tokenizer, [closed_by]))
-        return rest if found else self._closing
+        dicts = [message_dict(message) for message in messages]
+        of_tools = any(message["role"] == "tool" for message in dicts)
+        text = self._closing + self._after_calls(dicts) if of_tools else self._after_turn(dicts)
+        if closed_by is not None:
+            end = decode(self._tokenizer, [closed_by])
+            if text.startswith(end) or end in (self._closing if of_tools else self._until_next):
+                text = text.partition(end)[2]
+        return self._encode(text)
 
-    def _tail(self, messages: list[dict[str, Any]]) -> str:
-        """What the template writes for `messages` after a finished assistant turn, with the next header."""
+    def _after_turn(self, messages: list[dict[str, Any]]) -> str:
+        """What the template writes behind the text of an assistant turn that `messages` follow, up to the next."""
+        text = self._render([_QUESTION, _ANSWER, *messages], add_generation_prompt=True)
+        if _MARK not in text:
+            raise UnstableTemplate("the chat template leaves out the assistant's text")
+        return _after_mark(text)
+
+    def _after_calls(self, messages: list[dict[str, Any]]) -> str:
+        """What it writes for `messages`, tool messages among them, behind a finished assistant turn."""
         calls = [
             {"id": message.get("tool_call_id", ""), "type": "function", "function": {"name": "f", "arguments": {}}}
             for message in messages
             if message["role"] == "tool"
         ]
-        dummies = [_QUESTION, {**_ANSWER, "tool_calls": calls} if calls else _ANSWER]
-        before = _after_mark(self._render(dummies)) if calls else self._closing
+        dummies = [_QUESTION, {**_ANSWER, "tool_calls": calls}]
+        before = _after_mark(self._render(dummies))
         whole = _after_mark(self._render(dummies + messages, add_generation_prompt=True))
         if not whole.startswith(before):
-            raise UnstableTemplate("the chat template rewrites the assistant's turn once messages follow it")
+            raise UnstableTemplate("the chat template rewrites the assistant's turn once tool messages follow it")
         return whole[len(before) :]
 
     def _render(self, messages: list[dict[str, Any]], **options: Any) -> str:
