@@ -335,8 +335,8 @@ TIMEOUT_S = 150.0
 says what happened."""
 # Establishing a connection is quick or hopeless; only answers may take long.
 _CONNECT_TIMEOUT_S = 10.0
-# Below uvicorn's 5 s, so that a connection is not reused at the moment in which the service closes it.
-_KEEPALIVE_EXPIRY_S = 3.0
+# Below a proxy's 60 s, and the service's own: a connection is not reused at the moment in which the other side closes it.
+_KEEPALIVE_EXPIRY_S = 30.0
 
 
 class HttpOptions(TypedDict):

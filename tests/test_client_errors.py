@@ -14,9 +14,10 @@ import stamina
 import rolloutgym.server.errors as service_errors
 from rolloutgym.client import AsyncClient, Client, ConnectionFailed, RolloutGymError
 from rolloutgym.client import errors as client_errors
-from rolloutgym.client.protocol import read_frame, state_call
+from rolloutgym.client.protocol import http_options, read_frame, state_call
 from rolloutgym.client.retries import RetryPolicy
 from rolloutgym.models import ErrorCode
+from rolloutgym.server.serving import uvicorn_config
 from rolloutgym.server.settings import Settings
 from rolloutgym.training.service import RemoteEnvironment
 
@@ -288,6 +289,14 @@ def test_a_client_is_more_patient_than_a_service_with_its_steps() -> None:
     for kind in (Client, AsyncClient, RemoteEnvironment):
         patience = inspect.signature(kind).parameters["timeout_s"].default
         assert patience > Settings().step_timeout_s + 10
+
+
+def test_a_client_lets_go_of_idle_connections_before_the_service_does() -> None:
+    """A request that is sent while they are being closed would be lost."""
+    options = http_options("http://127.0.0.1", api_key=None, timeout_s=1.0, max_connections=1)
+    kept_s = options["limits"].keepalive_expiry
+    assert kept_s is not None
+    assert kept_s + 10 < uvicorn_config(None, Settings()).timeout_keep_alive  # type: ignore[arg-type]
 
 
 def test_the_key_goes_with_every_request_and_into_no_error() -> None:
