@@ -335,7 +335,7 @@ TIMEOUT_S = 150.0
 says what happened."""
 # Establishing a connection is quick or hopeless; only answers may take long.
 _CONNECT_TIMEOUT_S = 10.0
-# Below a proxy's 60 s, and the service's own: a connection is not reused at the moment in which the other side closes it.
+# Below a proxy's 60 s, and the service's own: no connection is reused while the other side is closing it.
 _KEEPALIVE_EXPIRY_S = 30.0
 
 
