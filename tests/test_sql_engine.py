@@ -145,6 +145,29 @@ def test_queries_of_one_meaning_agree_on_copies(engine: Engine, subject: Subject
     assert engine.grade_sql(asked, sql, "sqlite", AnswerOptions()) is True
 
 
+def test_a_copy_on_which_the_gold_does_not_work_is_not_asked(
+    engine: Engine, subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compute(database: Database, sql: str) -> gold.Gold:
+        if database.query("SELECT count(*) FROM singer").rows != ((4,),):
+            raise gold.GoldFailed("timeout", "too expensive")
+        return gold.compute_gold(database, sql)
+
+    monkeypatch.setattr(module, "compute_gold", compute)
+    assert engine.grade_sql(subject, GOLD, "sqlite", AnswerOptions())
+
+
+def test_a_copy_on_which_the_gold_hangs_on_the_order_of_rows_is_not_asked(engine: Engine, subject: Subject) -> None:
+    """The first or the last row of a group gives its value, the greatest: not so where that row is lost."""
+    with closing(sqlite3.connect(subject.database)) as connection:
+        connection.executescript(
+            "CREATE TABLE picks (g TEXT, name TEXT);"
+            "INSERT INTO picks VALUES ('x', 'a'), ('x', 'c'), ('x', 'b'), ('x', 'd');"
+        )
+    picked = subject._replace(gold_sql="SELECT name FROM picks GROUP BY g")
+    assert engine.grade_sql(picked, "SELECT max(name) FROM picks GROUP BY g", "sqlite", AnswerOptions())
+
+
 @pytest.mark.parametrize(
     ("gold_sql", "constant"),
     [

@@ -23,6 +23,8 @@ def _result(*rows: tuple[Cell, ...], columns: str = "a b", truncated: bool = Fal
         (_result((1, 2), (3, 4), (5, 6)), Caps(cells=4), "a | b\n1 | 2\n3 | 4\n(2 of 3 rows shown)"),
         (_result((1, 2), (3, 4)), Caps(cells=1), "a | b\n1 | 2\n(1 of 2 rows shown)"),
         (_result((1, 2), (3, 4)), Caps(bytes=12), "a | b\n1 | 2\n(1 of 2 rows shown)"),
+        (_result((1, 2), (3, 4)), Caps(bytes=16), "a | b\n1 | 2\n(1 of 2 rows shown)"),
+        (_result((1, 2), (3, 4)), Caps(bytes=17), "a | b\n1 | 2\n3 | 4\n(2 rows)"),
         (_result((1, 2)), Caps(bytes=1), "a | b\n(0 of 1 rows shown)"),
         (_result(("é" * 5, 1)), Caps(bytes=18), "a | b\n(0 of 1 rows shown)"),
         (_result((1, 2), truncated=True), Caps(), "a | b\n1 | 2\n(1 of more than 1 rows shown)"),

@@ -79,6 +79,12 @@ def test_filters(data: Path, where: TaskFilter, left: set[str]) -> None:
     assert ids(data, where=where) == left
 
 
+def test_facts_that_the_data_states_in_part_are_found_out(data: Path) -> None:
+    records = [json.loads(line) | {"n_rows": 1} for line in data.read_text(encoding="utf-8").splitlines()[:3]]
+    data.write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
+    assert ids(data, where=TaskFilter(shapes=frozenset({"list"}))) == {"list"}
+
+
 def test_settings_choose_tasks(data: Path) -> None:
     def served(**fields: object) -> set[str]:
         tasks = from_settings(Settings(sql_data=data, sql_workers=0, **fields)).tasks  # type: ignore[arg-type]
