@@ -309,6 +309,8 @@ def test_on_a_copy_any_of_tied_rows_will_do_and_no_other() -> None:
         assert compare_on_copy(result_of(rows), gold)
     for rows in ([("a", 9), ("d", 8)], [("a", 8)], []):
         assert not compare_on_copy(result_of(rows, 2), gold)
+    several = Gold(("name",), (("a",),), False, (expected_of([("a",)]), expected_of([("b",)])), frozenset())
+    assert compare_on_copy(result_of([("c",)]), several)
     same = Gold(("name",), (("Ann",),), True, ((Group((("Ann",), ("Ann",)), 1),),), frozenset())
     assert compare_on_copy(result_of([("Ann",), ("Ann",)]), same)
     assert not compare_on_copy(result_of([("Bob",)]), same)

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rolloutgym.cli.main import app
+from rolloutgym.server.environments.sql import perturbation
 from rolloutgym.server.environments.sql.audit import Report, audit, count
 from rolloutgym.server.environments.sql.database import Limits
 from rolloutgym.server.environments.sql.loaders import read_tasks
@@ -54,7 +55,7 @@ def test_each_fault_is_found_and_named(data: Path) -> None:
     assert count([*reports, Report("x", ("tie",))])["tie"] == 2
 
 
-def test_where_no_copy_can_tell_a_constant_is_right(tmp_path: Path) -> None:
+def test_where_no_copy_can_tell_a_constant_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Copies on which the gold hangs on the order of rows are not asked."""
     file = tmp_path / "many.db"
     with closing(sqlite3.connect(file)) as connection:
@@ -64,6 +65,9 @@ def test_where_no_copy_can_tell_a_constant_is_right(tmp_path: Path) -> None:
     task = SqlTask("t", "train", "many", file, "?", "SELECT group_concat(name) FROM t")
     (report,) = audit([task])
     assert report.findings == ("constant", "row_values")
+    monkeypatch.setattr(perturbation, "MAX_BYTES", 100)
+    (report,) = audit([task])  # a large database has no copies
+    assert report.findings == ("row_values",)
 
 
 def test_the_command_prints_counts_and_writes_what_the_service_reads(

@@ -86,7 +86,7 @@ def _is_constant(task: SqlTask, gold: Gold, copies: Sequence[Database]) -> bool:
             other = compute_gold(copy, task.gold_sql)
         except GoldFailed:
             continue
-        if not other.row_dependent and not compare_on_copy(result, other):
+        if not compare_on_copy(result, other):
             return False
     return bool(copies)
 
