@@ -1,4 +1,4 @@
-"""The command line, `rolloutgym`. Each command lives in a module of its own; `rolloutgym.cli.main` joins them."""
+"""The command line, `rolloutgym`. Each command lives in a module of its own; `rolloutgym.cli.commands` joins them."""
 
 import re
 import sys
@@ -8,7 +8,7 @@ from importlib.metadata import requires
 def main() -> None:
     """The console script. What it needs comes with extras: where one is missing, a line says so."""
     try:
-        from rolloutgym.cli.main import run
+        from rolloutgym.cli.commands import run
 
         sys.exit(run())
     except ModuleNotFoundError as error:

@@ -13,7 +13,7 @@ import pytest
 import typer
 from typer.main import get_command
 
-from rolloutgym.cli.main import app as command_line
+from rolloutgym.cli.commands import app as command_line
 from rolloutgym.models import ErrorCode
 from rolloutgym.server import errors
 from rolloutgym.server.app import create_app

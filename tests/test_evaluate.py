@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from rolloutgym.cli.main import app
+from rolloutgym.cli.commands import app
 from rolloutgym.cli.terminal import console
 from rolloutgym.models import Message, StopReason, ToolSpec
 from rolloutgym.training.evaluation import EpisodeRecord, EvaluationError, Run, open_records, read_records

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rolloutgym.cli.main import app
+from rolloutgym.cli.commands import app
 from rolloutgym.cli.retool_demo import _write
 from rolloutgym.cli.service import own_service
 from rolloutgym.training.demo.code_game import CodeGame

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rolloutgym.cli.main import app
+from rolloutgym.cli.commands import app
 from rolloutgym.server.environments.sql import perturbation
 from rolloutgym.server.environments.sql.audit import Report, audit, count
 from rolloutgym.server.environments.sql.database import Limits

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from rolloutgym.cli.main import app
+from rolloutgym.cli.commands import app
 from rolloutgym.cli.train_demo import _write
 from rolloutgym.models import Message
 from rolloutgym.training.chat import ChatEncoder
