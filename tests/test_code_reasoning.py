@@ -17,9 +17,7 @@ pytest.importorskip("reasoning_gym", reason="the reasoning-gym extra is not inst
 
 @pytest.fixture(scope="module")
 def tasks() -> TaskSet[CodeTask]:
-    return load_reasoning_tasks(
-        ["gcd", "complex_arithmetic", "polynomial_multiplication", "string_insertion", "countdown"]
-    )
+    return load_reasoning_tasks(["gcd", "polynomial_multiplication", "string_insertion", "countdown"])
 
 
 @pytest.fixture

@@ -36,9 +36,13 @@ def serve(answer: Callable[[Reply], Reply]) -> None:
         signal.setitimer(signal.ITIMER_PROF, cpu_s)
         reply = _reply(answer, line)
         signal.setitimer(signal.ITIMER_PROF, 0)
-        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10 > _REUSED_BYTES
-        reusable = not grown and reply.get("failed") != MemoryError.__name__
+        reusable = _peak_bytes() < _REUSED_BYTES and reply.get("failed") != MemoryError.__name__
         print(json.dumps({**reply, "reusable": reusable}), file=replies, flush=True)
+
+
+def _peak_bytes() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak << 10
 
 
 def _libraries() -> list[str]:
