@@ -247,7 +247,14 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def validated(peer: Peer, service_url: str, clone: Path) -> Any:
     urls = [service_url + base for base in BASES]
-    serve = {"sql": [sys.executable, "-m", "rolloutgym.cli", "serve", "--port"]}
+    command = [sys.executable, "-m", "rolloutgym.cli", "serve"]
+    serve = {
+        name: {
+            "command": [*command, "--environments", name, "--default-env", name, "--port"],
+            "plan": actions if name != "sql" else None,
+        }
+        for name, actions in ACTIONS.items()
+    }
     return peer("openenv_validate", {"urls": urls, "root": str(clone), "serve": serve})
 
 

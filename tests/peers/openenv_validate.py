@@ -82,12 +82,16 @@ def validate(root: Path, level: Level, provider: ProcessProvider | None) -> dict
     return {"verdict": report.verdict.value, "results": results}
 
 
-def planned(root: Path, actions: list[Any] | None) -> Path:
-    """The copy, with a probe of these actions."""
+def run(root: Path, command: list[str], actions: list[Any] | None) -> dict[str, Any]:
+    """The copy's runtime level; with a probe of these actions for the time."""
+    file = root / "validation" / "runtime.json"
+    shipped = file.read_text()
     if actions is not None:
-        file = root / "validation" / "runtime.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"actions": actions}))
-    return root
+        file.write_text(json.dumps(json.loads(shipped) | {"actions": actions}))
+    try:
+        return validate(root, Level.RUNTIME, ProcessProvider(command))
+    finally:
+        file.write_text(shipped)
 
 
 def main() -> None:
@@ -96,10 +100,7 @@ def main() -> None:
     found = {
         "urls": {url: validate_running_environment(url) for url in work["urls"]},
         "static": validate(root, Level.STATIC, None),
-        "runtime": {
-            name: validate(planned(root, one["plan"]), Level.RUNTIME, ProcessProvider(one["command"]))
-            for name, one in work["serve"].items()
-        },
+        "runtime": {name: run(root, one["command"], one["plan"]) for name, one in work["serve"].items()},
     }
     json.dump(found, sys.stdout, default=str)
 
