@@ -45,8 +45,6 @@ class Scripts:
         if self._sender is not None:
             self._sender.cancel()
             await asyncio.wait([self._sender])
-        for call in self._waiting:
-            call.answer.cancel()
 
     async def _send(self) -> None:
         try:
@@ -55,6 +53,10 @@ class Scripts:
                 await self._answer(calls)
         finally:
             self._sender = None
+            # Of one that is cancelled.
+            left, self._waiting = self._waiting, []
+            for call in left:
+                _tell(call, RedisError("closed"))
 
     async def _answer(self, calls: Sequence[_Call]) -> None:
         results: list[Any] = [RedisError("closed")] * len(calls)

@@ -172,7 +172,7 @@ class Sessions:
         step: int | None = None,
     ) -> bytes:
         """Take the action that a tool call stands for; `step` as in `step`."""
-        async with self._hold(environment, episode_id, step) as session:
+        async with self._hold(environment, episode_id) as session:
             record = session.begun()
             if record.done and (step is None or step >= record.step_count):
                 raise over(record)
@@ -400,7 +400,8 @@ class Sessions:
 
     def _hold(self, environment: AnyEnvironment, episode_id: str, step: int | None = None) -> "_Hold":
         """Exclusive use of an episode within this process, with its record as the store has it now. A shared store is
-        not asked where the caller knows of as many steps as this process does: writes are checked anyhow."""
+        not asked where the caller knows of as many steps as this process does, and of no end: then all that comes of it
+        is a step, and its write is checked."""
         if self.draining:
             raise _shutting_down(episode_id)
         return _Hold(self, self._session(environment, episode_id), step)
@@ -444,7 +445,7 @@ class _Hold:
                 if record is None:
                     if self._step != _NEW:
                         await sessions._refresh(session)
-                elif sessions._shared and self._step != record.step_count:
+                elif sessions._shared and (record.done or self._step != record.step_count):
                     await sessions._refresh(session)
             except BaseException:
                 session.lock.release()

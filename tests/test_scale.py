@@ -375,6 +375,21 @@ def test_steps_sent_to_both_services_at_once_are_taken_one_after_another(pair: A
     assert sorted(answer.json()["observation"]["total"] for answer in answers) == [float(i) for i in range(1, 13)]
 
 
+@pytest.mark.parametrize("finish", [None, True])
+def test_a_service_does_not_take_an_episode_for_the_one_before_its_restart(pair: Any, finish: bool | None) -> None:
+    """Both have one step, so that its number does not tell them apart."""
+    one, two = pair
+    one.post("reset", episode_id="e", seed=1)
+    one.step("e", 0, add=5, finish=finish)
+    two.post("reset", episode_id="e", seed=2)
+    drawn = two.step("e", 0, add=1).json()["observation"]["drawn"]
+    answer = one.step("e", 1, add=1).json()
+    assert (answer["observation"]["total"], answer["step_count"], answer["done"]) == (2, 2, False)
+    assert two.step("e", 0, add=1).json()["observation"]["drawn"] == drawn
+    again = two.step("e", 1, add=1).json()
+    assert again == answer
+
+
 @pytest.mark.parametrize("mine", [(0, 1.0), (0, 2.0), (None, 2.0)])
 def test_a_service_that_sleeps_in_a_step_overwrites_nothing(pair: Any, mine: tuple[int | None, float]) -> None:
     """It is stopped between reading and writing, for as long as it takes the client to go elsewhere and play on."""

@@ -387,6 +387,23 @@ async def test_cancelled_commands_leave_no_answers_to_others(redis_server: Any, 
         assert [result for result in results[8:] if isinstance(result, int) and result != 8] == []
 
 
+async def test_whoever_waits_when_the_store_is_closed_is_told(redis_server: Any, make_store: MakeStore) -> None:
+    store = make_store()
+    await begun(store)
+    os.kill(redis_server.process.pid, signal.SIGSTOP)
+    try:
+        sent = asyncio.create_task(store.count())
+        await asyncio.sleep(0.05)
+        waiting = asyncio.create_task(store.count())
+        await asyncio.sleep(0)
+        await store.close()
+        async with asyncio.timeout(1):
+            results = await asyncio.gather(sent, waiting, return_exceptions=True)
+    finally:
+        os.kill(redis_server.process.pid, signal.SIGCONT)
+    assert [type(result) for result in results] == [StoreUnavailable, StoreUnavailable]
+
+
 async def test_a_redis_that_hangs_is_given_up(
     redis_server: Any, make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
