@@ -1,6 +1,6 @@
 """Data sets of reasoning-gym, by name."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,12 +16,14 @@ pytestmark = pytest.mark.anyio
 pytest.importorskip("reasoning_gym", reason="the reasoning-gym extra is not installed")
 
 
-@pytest.fixture(autouse=True)
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reasoning, "_SPLIT_SIZES", (("train", 10, 1), ("validation", 5, 2), ("test", 5, 3)))
+@pytest.fixture(scope="module", autouse=True)
+def few() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reasoning, "_SPLIT_SIZES", (("train", 10, 1), ("validation", 5, 2), ("test", 5, 3)))
+        yield
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def tasks(few: None) -> TaskSet[CodeTask]:
     return load_reasoning_tasks(["gcd", "polynomial_multiplication", "string_insertion", "countdown"])
 
