@@ -9,7 +9,7 @@ import pytest
 
 from rolloutgym.server.environments.sql import perturbation
 from rolloutgym.server.environments.sql.database import Database, DatabaseBroken
-from rolloutgym.server.environments.sql.perturbation import COPIES, PAIRS, SHARES, Copies, write_copy
+from rolloutgym.server.environments.sql.perturbation import COPIES, PAIRS, SHARES, Copies, facts_of, write_copy
 
 SCRIPT = """
 CREATE TABLE city (code TEXT PRIMARY KEY, name TEXT) WITHOUT ROWID;
@@ -47,7 +47,7 @@ def _rows(path: Path) -> dict[str, list[tuple[object, ...]]]:
 
 def _copy(source: Path, target: Path, number: int) -> dict[str, list[tuple[object, ...]]]:
     with closing(Database(source)) as database:
-        write_copy(source, database.schema(), target, number)
+        write_copy(source, facts_of(source, database.schema()), target, number)
     return _rows(target)
 
 

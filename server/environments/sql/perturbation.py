@@ -10,7 +10,7 @@ a value that most rows have, is gone from one copy or the other.
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from operator import itemgetter
 from pathlib import Path
@@ -28,7 +28,7 @@ PAIRS = 4
 COPIES = len(SHARES) + 2 * PAIRS
 MAX_BYTES = 32 * 2**20
 """Larger databases are not copied: their queries are judged on the original alone."""
-MAX_BYTES_KEPT = 2**30
+MAX_BYTES_KEPT = 2**28
 """Of the copies that are on the disk at once."""
 
 
@@ -72,53 +72,81 @@ class Copies:
         targets = tuple(Path(self._folder.name) / f"{self._number}-{copy}.sqlite" for copy in range(COPIES))
         try:
             with as_sqlite(path) as source:
+                facts = facts_of(source, schema)
                 for copy, target in enumerate(targets):
-                    write_copy(source, schema, target, copy)
+                    write_copy(source, facts, target, copy)
         except (sqlite3.Error, OSError) as error:
             raise DatabaseBroken(f"the database cannot be copied: {error}") from None
         return targets
 
 
-def write_copy(source: Path, schema: Schema, target: Path, number: int) -> None:
+class Facts(NamedTuple):
+    """What is found out once of a database, for all of its copies."""
+
+    recurring: dict[str, list[str]]
+    """For each ordinary table the columns, quoted, in which values recur; those with the fewest different ones first.
+    A virtual table, and those in which it keeps its data, do not stand row by row."""
+    references: "list[_Reference]"
+
+
+def facts_of(source: Path, schema: Schema) -> Facts:
+    """Raises `sqlite3.Error`."""
+    with closing(sqlite3.connect(":memory:", uri=True)) as connection:
+        _attach(connection, source)
+        tables = connection.execute(
+            "SELECT name FROM pragma_table_list WHERE schema = 'source' AND type = 'table'"
+            " AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name"
+        ).fetchall()
+        recurring = {name: _recurring(connection, name) for (name,) in tables}
+        return Facts(recurring, [*_declared(schema), *_evident(connection, schema)])
+
+
+def _attach(connection: sqlite3.Connection, source: Path) -> None:
+    connection.execute("ATTACH ? AS source", (f"file:{quote(str(source.absolute()))}?mode=ro&immutable=1",))
+
+
+def _recurring(connection: sqlite3.Connection, table: str) -> list[str]:
+    name = quote_identifier(table)
+    found: list[tuple[int, str]] = []
+    for row in connection.execute(f"PRAGMA source.table_info({name})").fetchall():
+        column = quote_identifier(row[1])
+        counts = f"SELECT count(DISTINCT {column}), count({column}) FROM source.{name}"
+        different, all_ = connection.execute(counts).fetchone()
+        if 1 < different < all_:
+            found.append((different, column))
+    return [column for _, column in sorted(found, key=itemgetter(0))]
+
+
+def write_copy(source: Path, facts: Facts, target: Path, number: int) -> None:
     """Write the copy of that number, the same rows on every machine. Raises `sqlite3.Error`, `OSError`."""
     shutil.copyfile(source, target)
     with closing(sqlite3.connect(f"file:{quote(str(target))}", uri=True, isolation_level=None)) as connection:
         for pragma in ("journal_mode = OFF", "synchronous = OFF", "temp_store = MEMORY", "foreign_keys = OFF"):
             connection.execute(f"PRAGMA {pragma}")
-        connection.execute("ATTACH ? AS source", (f"file:{quote(str(source.absolute()))}?mode=ro&immutable=1",))
+        _attach(connection, source)
         connection.execute("BEGIN")
         for (trigger,) in connection.execute("SELECT name FROM main.sqlite_master WHERE type = 'trigger'").fetchall():
             connection.execute(f"DROP TRIGGER main.{quote_identifier(trigger)}")
-        for table in _tables(connection):
-            _thin(connection, table, number)
-        references = [*_declared(schema), *_evident(connection, schema)]
+        for table, recurring in facts.recurring.items():
+            _thin(connection, table, recurring, number)
         # A row that is lost may leave others without their reference: until no more are.
-        while sum([_follow(connection, reference) for reference in references]):
+        while sum([_follow(connection, reference) for reference in facts.references]):
             pass
         connection.execute("COMMIT")
 
 
-def _tables(connection: sqlite3.Connection) -> list[str]:
-    """Ordinary tables: virtual ones, and those in which they keep their data, do not stand row by row."""
-    found = connection.execute(
-        "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table'"
-        " AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name"
-    )
-    return [name for (name,) in found]
-
-
-def _thin(connection: sqlite3.Connection, table: str, number: int) -> None:
+def _thin(connection: sqlite3.Connection, table: str, recurring: Sequence[str], number: int) -> None:
     """Take rows from a table as the copy of that number does."""
     pair, half = divmod(number - len(SHARES), 2)
-    column = _column_of_pair(connection, table, pair) if pair > 0 else None
     condition = "lost()"
     if pair < 0:
         rng = seeded_random(number, "perturbation", table)
         connection.create_function("lost", 0, lambda: rng.random() >= SHARES[number])
-    elif column is None:
+    elif pair == 0 or not recurring:
         sides = _sides_of_rows(connection, table, pair)
         connection.create_function("lost", 0, lambda: next(sides) == half)
     else:
+        column = recurring[(pair - 1) % len(recurring)]
         # The commonest values first, so that each half has a like number of rows.
         condition = (
             f"{column} IN (SELECT value FROM (SELECT {column} AS value, row_number() OVER"
@@ -126,21 +154,6 @@ def _thin(connection: sqlite3.Connection, table: str, number: int) -> None:
             f" WHERE place % 2 = {half})"
         )
     connection.execute(f"DELETE FROM main.{quote_identifier(table)} WHERE {condition}")
-
-
-def _column_of_pair(connection: sqlite3.Connection, table: str, pair: int) -> str | None:
-    """The column, quoted, of which a pair of copies shares out the values: one in which values recur, those with the
-    fewest different ones first. None where the table has none."""
-    name = quote_identifier(table)
-    recurring: list[tuple[int, str]] = []
-    for row in connection.execute(f"PRAGMA source.table_info({name})").fetchall():
-        column = quote_identifier(row[1])
-        counts = f"SELECT count(DISTINCT {column}), count({column}) FROM source.{name}"
-        different, all_ = connection.execute(counts).fetchone()
-        if 1 < different < all_:
-            recurring.append((different, column))
-    recurring.sort(key=itemgetter(0))
-    return recurring[(pair - 1) % len(recurring)][1] if recurring else None
 
 
 def _sides_of_rows(connection: sqlite3.Connection, table: str, pair: int) -> Iterator[int]:

@@ -102,6 +102,7 @@ def _confine(parent: int) -> None:
         resource.setrlimit(which, (value, value))
     # An interrupt at the service's terminal is the service's to handle.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(WATCH_SIGNAL, signal.SIG_DFL)  # whatever the service does with it
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it died before the line above
