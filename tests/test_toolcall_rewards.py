@@ -100,6 +100,27 @@ def test_options_of_matching_reach_the_turns() -> None:
     assert not score_turn(said, expected, schema, Scoring(defaults_equal=False)).perfect
 
 
+def eight(common: Any, last: Any) -> dict[str, Any]:
+    return {**{f"a{i}": common for i in range(7)}, "last": last}
+
+
+def test_bfcl_pairs_what_matches_and_not_what_looks_alike() -> None:
+    """Each call is, but for the case of its letters, one expected call, and to the letter nearly the other."""
+    expected = turn(("f", eight("x", "one")), ("f", eight("X", "two")))
+    schema: dict[str, Any] = {"f": {"properties": {key: {"type": "string"} for key in eight("", "")}}}
+    said = reply(("f", eight("x", "TWO")), ("f", eight("X", "ONE")))
+    assert score_turn(said, expected, schema, Scoring(preset="bfcl")).perfect
+
+
+def test_f1_pairs_for_the_greatest_total_and_not_for_the_most_matches() -> None:
+    either = ArgumentRule(kind="any_of", values=(0, 1))
+    loose = ExpectedCall(name="f", arguments=eight(0, 0), rules=dict.fromkeys(eight(0, 0), either))
+    strict = ExpectedCall(name="f", arguments=eight(1, 5))
+    said = reply(("f", eight(1, 1)), ("f", eight(0, 7)))
+    # The first call is the loose one, or but for an argument the strict one; the second is nearly the loose one alone.
+    assert score(said, Turn(expect="calls", calls=(loose, strict)), "f1") == pytest.approx(2 * (0.9 + 0.9) / 4)
+
+
 def test_an_extra_argument_that_is_allowed_costs_nothing() -> None:
     for preset in ("exact", "subset", "seed", "f1", "toolrl"):
         best = 4.0 if preset == "toolrl" else 1.0
