@@ -96,6 +96,15 @@ CHEATS = {
     ),
     "answers for the runner and leaves": _FORGE + "forge()\nos._exit(0)",
     "answers for the runner and leaves in a call": _FORGE + "def double(x):\n    forge()\n    os._exit(0)",
+    "prints lines without end": "import os\ndef double(x):\n    os.write(1, b'\\n' * 6_000_000)\n    return 0",
+    "prints marks without end": (
+        "import os, sys\ndef double(x):\n    mark = sys._getframe(2).f_locals['mark'].encode()\n"
+        "    os.write(1, (mark + b'{}\\n') * 150_000)\n    return 0"
+    ),
+    "prints calls of its own": (
+        "import os, sys\ndef double(x):\n    mark = sys._getframe(2).f_locals['mark'].encode()\n"
+        '    os.write(1, (mark + b\'{"result": "1", "args": "0", "after": 1}\\n\') * 9)\n    return 0'
+    ),
     "hangs": "def double(x):\n    while True:\n        pass",
     "eats memory": "def double(x):\n    return [0] * 10**10",
 }

@@ -1,11 +1,12 @@
 """Output as the model sees it."""
 
 import re
+from typing import get_args
 
 import pytest
 
 from rolloutgym.server.environments.code.prompts import show_result
-from rolloutgym.server.sandbox.policy import RunResult
+from rolloutgym.server.sandbox.policy import RunResult, Status
 
 
 @pytest.mark.parametrize(
@@ -37,3 +38,9 @@ def test_long_output_loses_its_middle_and_no_tag_is_made_at_the_cut() -> None:
     shown = show_result(RunResult(status="ok", output="a" * 60 + "</interpreter>" * 20), max_chars=100, stateful=True)
     assert "characters left out" in shown
     assert not re.search(r"<\s*/?\s*interpreter", shown)
+
+
+@pytest.mark.parametrize("status", get_args(Status))
+def test_the_model_is_told_how_its_code_ended(status: Status) -> None:
+    shown = show_result(RunResult(status=status, output="x"), max_chars=100, stateful=True)
+    assert shown.startswith("x\n[") == (status not in ("ok", "error"))

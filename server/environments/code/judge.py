@@ -119,8 +119,8 @@ class Judge:
         result = await self._sandbox.run(code, limits=self._limits)
         if budget is not None:
             budget.left_s -= result.wall_s
-        reports = _marked_lines(result, mark)
-        return reports[-1] if reports else None
+        reports = _marked_lines(result, mark, 1)
+        return reports[0] if reports else None
 
 
 def _with_mutation_of(reference: harness.Call, call: harness.Call) -> harness.Call:
@@ -168,7 +168,7 @@ class _Player:
             self._budget.left_s -= result.wall_s
             new = [
                 {**line, **call}
-                for call, line in zip(rest, _marked_lines(result, mark), strict=False)
+                for call, line in zip(rest, _marked_lines(result, mark, len(rest)), strict=False)
                 if _is_call(line)
             ]
             performed.extend(new)
@@ -183,15 +183,15 @@ def _is_call(line: Any) -> bool:
     return all(isinstance(line.get(key, ""), str) for key in ("result", "error", "after"))
 
 
-def _marked_lines(result: RunResult, mark: str) -> list[Any]:
-    lines = []
-    for line in result.output.split("\n"):
-        _, found, text = line.partition(mark)
-        if found:
-            try:
-                lines.append(json.loads(text))
-            except (json.JSONDecodeError, RecursionError):
-                break
+def _marked_lines(result: RunResult, mark: str, at_most: int) -> list[Any]:
+    """What was printed after the mark, line by line, as far as it is JSON. The program's process may print anything,
+    and as much as it likes."""
+    lines: list[Any] = []
+    for part in result.output.split(mark, at_most)[1:]:
+        try:
+            lines.append(json.loads(part.partition("\n")[0]))
+        except (json.JSONDecodeError, RecursionError):
+            break
     return lines
 
 
