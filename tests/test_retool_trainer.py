@@ -110,7 +110,11 @@ def trained(folder: Path, model: LlamaForCausalLM | None = None, **settings: Any
 
 
 def parameters(trainer: Any) -> Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in trainer.model.parameters()])
+    return parameters_of(trainer.model)
+
+
+def parameters_of(model: Any) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
 def trl_trainer(folder: Path, **settings: Any) -> GRPOTrainer:
@@ -291,6 +295,34 @@ def test_a_faulted_rollout_has_no_part_in_its_group_whatever_a_reward_function_s
     half = (1 / 3) / (math.sqrt(1 / 3) + 1e-4)  # of 1, 0, 1
     assert group == pytest.approx([0.0, half, -2 * half, half], rel=1e-4)
     assert rows[0]["reward"] is None
+
+
+@pytest.mark.parametrize("loss_type", ["bnpo", "grpo", "dr_grpo"])
+def test_a_step_with_a_fault_is_the_step_without_that_rollout(tmp_path: Path, loss_type: str) -> None:
+    class Groups(FixedRollouts):
+        def __init__(self, *args: Any, faulted: bool, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.faulted = faulted
+
+        def _play(self, inputs: Sequence[dict[str, Any]]) -> list[Rollout]:
+            """Two draws of a task; of the other kind also a third, whose service failed."""
+            if not self.faulted:
+                return [fixed_rollout(0, draw) for draw in (0, 1)]
+            fault = Fault("sandbox_unavailable", "sandbox", "no")
+            return [*(fixed_rollout(0, draw) for draw in (0, 1)), replace(fixed_rollout(0, 2), fault=fault)]
+
+    ends = []
+    for size, faulted in ((2, False), (3, True)):
+        settings: dict[str, Any] = {"per_device_train_batch_size": size, "num_generations": size, "max_steps": 1}
+        trainer = Groups(
+            tiny_llama(TOKENIZER, hidden=32),
+            config(tmp_path / str(size), loss_type=loss_type, max_grad_norm=1e9, optim="sgd", **settings),
+            "http://127.0.0.1:9", train_dataset=dataset(), processing_class=TOKENIZER, faulted=faulted,
+        )  # fmt: skip
+        trainer.train()
+        ends.append(parameters(trainer))
+    moved = float((ends[0] - parameters_of(tiny_llama(TOKENIZER, hidden=32))).abs().max())
+    assert float((ends[0] - ends[1]).abs().max()) < 1e-3 * moved
 
 
 def test_a_gradient_that_is_not_finite_never_reaches_the_weights(tmp_path: Path) -> None:

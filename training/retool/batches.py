@@ -21,6 +21,8 @@ class Row:
     mask: list[int]
     """1 where the loss counts the token."""
     advantage: float = 0.0
+    faulted: bool = False
+    """Whether an infrastructure fault ended it: it then counts as no sequence of the step."""
     old_logps: Tensor | None = None
     """(T,), frozen when the rollout was generated; None where the policy has not changed since."""
     ref_logps: Tensor | None = None

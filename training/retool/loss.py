@@ -34,6 +34,7 @@ class StepTotals:
     tokens: float
     """Trained tokens."""
     sequences: float
+    """Rollouts without a fault, those that are masked for their length among them."""
 
 
 class TokenLosses(NamedTuple):
@@ -91,9 +92,9 @@ def reduce_loss(
         return masked_BT.sum() / max(totals.tokens, 1.0)
     if loss_type == "grpo":
         per_sequence_B = masked_BT.sum(dim=1) / mask_BT.sum(dim=1).clamp(min=1.0)
-        return per_sequence_B.sum() / totals.sequences
+        return per_sequence_B.sum() / max(totals.sequences, 1.0)
     if loss_type == "dr_grpo":
-        return masked_BT.sum() / (totals.sequences * max_completion_length)
+        return masked_BT.sum() / (max(totals.sequences, 1.0) * max_completion_length)
     raise ValueError(f"unknown loss type {loss_type!r}")
 
 

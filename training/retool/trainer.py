@@ -179,7 +179,7 @@ class RetoolTrainer(Trainer):
 
     def _totals(self, rows: Sequence[Row]) -> StepTotals:
         """Of one optimiser step; each process has its share, as gradients are averaged over processes."""
-        own = torch.tensor([float(sum(row.trained_tokens for row in rows)), float(len(rows))])
+        own = torch.tensor([sum(row.trained_tokens for row in rows), sum(not row.faulted for row in rows)]).float()
         total = self.accelerator.reduce(own.to(self.accelerator.device), "mean")
         return StepTotals(float(total[0]), float(total[1]))
 
@@ -198,7 +198,7 @@ class RetoolTrainer(Trainer):
         first = self.accelerator.process_index * len(rollouts)
         advantages_B = scored.advantages_B[first : first + len(rollouts)]
         rows = [
-            Row(rollout.prompt_ids, rollout.completion_ids, self._mask(rollout), advantage)
+            Row(rollout.prompt_ids, rollout.completion_ids, self._mask(rollout), advantage, rollout.fault is not None)
             for rollout, advantage in zip(rollouts, advantages_B.tolist(), strict=True)
         ]
         self._freeze(rows)
