@@ -438,6 +438,16 @@ def tables(draw: st.DrawFn, cells: st.SearchStrategy[Cell] = CELLS, max_width: i
 
 
 @unhurried
+@given(tables(), st.randoms(use_true_random=False), st.booleans())
+def test_what_is_right_agrees_on_a_copy_too(rows: list[Row], random: Random, ordered: bool) -> None:
+    gold = gold_of(rows, ordered=ordered)
+    given_rows = rows if ordered else random.sample(rows, len(rows))
+    assert compare(result_of(given_rows), gold)
+    assert compare_on_copy(result_of(given_rows), gold)
+    assert not compare_on_copy(result_of([*given_rows, *given_rows]), gold)
+
+
+@unhurried
 @given(tables(), st.booleans())
 def test_gold_is_its_own_answer_in_each_form(rows: list[Row], ordered: bool) -> None:
     gold = gold_of(rows, ordered=ordered)
