@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from rolloutgym.models import ResetRequest, StopReason
 from rolloutgym.server import errors
 from rolloutgym.server.metrics import Metrics
 from rolloutgym.server.sessions import Limits, Sessions
-from rolloutgym.server.store import Key, MemoryStore, Record, Taken
+from rolloutgym.server.store import Key, MemoryStore, Record
 
 pytestmark = pytest.mark.anyio
 
@@ -344,99 +343,6 @@ async def test_a_cancelled_step_did_not_happen(table: Table) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert (await table.state())["total"] == 0
-
-
-class FailingStore(MemoryStore):
-    """Does not answer some calls; what it was to append it may have appended."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.away: set[str] = set()
-        self.appends = False
-
-    def _answer(self, call: str) -> None:
-        if call in self.away:
-            raise errors.StoreUnavailable("the store is away")
-
-    async def append(self, record: Record, taken: Taken) -> None:
-        if self.appends:
-            record = replace(record, actions=[*record.actions], answers=[*record.answers], rewards=[*record.rewards])
-            self._records[record.key] = record
-            await super().append(record, taken)
-        self._answer("append")
-        await super().append(record, taken)
-
-    async def unreserve(self, key: Key) -> None:
-        self._answer("unreserve")
-        await super().unreserve(key)
-
-    async def let_go(self, key: Key, seconds: float) -> None:
-        self._answer("let_go")
-
-    async def delete(self, key: Key) -> bool:
-        self._answer("delete")
-        return await super().delete(key)
-
-
-@pytest.fixture
-async def failing(noop: Any) -> AsyncIterator[tuple[Table, FailingStore]]:
-    store = FailingStore()
-    table = Table(noop, LIMITS, store)
-    yield table, store
-    await table.sessions.stop()
-    assert noop.open == 0
-
-
-async def test_a_store_that_fails_leaves_the_episode_as_before_the_step(failing: tuple[Table, FailingStore]) -> None:
-    table, store = failing
-    await table.reset()
-    store.away.add("append")
-    with pytest.raises(errors.StoreUnavailable):
-        await table.step(at=0, add=5)
-    store.away.clear()
-    assert (await table.step(at=0, add=1))["observation"]["total"] == 1.0
-
-
-@pytest.mark.parametrize("finish", [None, True])
-async def test_a_step_that_was_recorded_though_the_store_gave_no_answer_is_not_taken_again(
-    failing: tuple[Table, FailingStore], finish: bool | None
-) -> None:
-    table, store = failing
-    await table.reset()
-    await table.step(at=0, add=1)
-    store.away.add("append")
-    store.appends = True
-    with pytest.raises(errors.StoreUnavailable):
-        await table.step(at=1, add=5, finish=finish)
-    store.away.clear()
-    store.appends = False
-    ran = table.environment.steps
-    answer = await table.step(at=1, add=5, finish=finish)
-    assert (answer["observation"]["total"], answer["step_count"]) == (6.0, 2)
-    assert table.environment.steps == ran
-    assert (await table.state())["total_reward"] == 6.0
-    with pytest.raises(errors.StepConflict):
-        await table.step(at=1, add=6, finish=finish)
-
-
-async def test_a_store_that_fails_to_clear_away_does_not_spoil_what_has_happened(
-    failing: tuple[Table, FailingStore],
-) -> None:
-    table, store = failing
-    await table.reset("old")
-    await table.sessions.attach(table.environment, "old")
-    store.away |= {"delete", "let_go", "unreserve"}
-    assert (await table.reset("new", instead_of="old")).key.episode_id == "new"
-    await table.sessions.detach(table.environment, "old", 0.0)
-    with pytest.raises(errors.InvalidRequest):
-        await table.reset("third", options={"budget": 0})
-    table.environment.faults["x"] = fault(ValueError)
-    with pytest.raises(errors.Internal):
-        await table.reset("third", options={"reset_fault": "x"})
-    store.away.clear()
-    await table.sessions.reap()
-    with pytest.raises(errors.EpisodeNotFound):
-        await table.state("old")
 
 
 # ---- resets ----
