@@ -248,6 +248,21 @@ def test_the_stop_tag_that_endpoints_leave_out_is_put_back(content: str, finish:
     assert turn.complete == (finish == "stop")
 
 
+def test_an_endpoint_may_want_the_newer_name_of_the_limit() -> None:
+    asked: list[set[str]] = []
+
+    def answer(body: Mapping[str, Any]) -> httpx2.Response:
+        asked.append({name for name in body if name.startswith("max_")})
+        if "max_tokens" in body:
+            message = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+            return httpx2.Response(400, json={"error": {"message": message}})
+        return completion("hi")
+
+    generator = endpoint(answer)
+    assert [say(generator).action for _ in range(2)] == ["hi", "hi"]
+    assert asked == [{"max_tokens"}, {"max_completion_tokens"}, {"max_completion_tokens"}]
+
+
 def test_a_full_context_ends_the_turn() -> None:
     full = httpx2.Response(400, json={"error": {"message": "maximum context length is 10", "code": None}})
     with endpoint(lambda body: full) as generator:

@@ -17,6 +17,7 @@ from rolloutgym.training.generators.base import Conversation, Turn, Usage
 from rolloutgym.training.sampling import SamplingParams
 from rolloutgym.training.traces import Trace
 
+_NEWER_LIMIT = "max_completion_tokens"
 _RETRIED = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 
 
@@ -79,6 +80,7 @@ class OpenAIGenerator:
         self._sampling = sampling or SamplingParams()
         self._stop_tags = tuple(stop_tags)
         self._extra = dict(extra_body or {})
+        self._limit = "max_tokens"  # what all endpoints but OpenAI's own newer models take
         self.model = model or self._first_model()
 
     @property
@@ -102,7 +104,7 @@ class OpenAIGenerator:
         self, messages: list[dict[str, Any]], tools: Sequence[ToolSpec], max_tokens: int
     ) -> _Completion | None:
         """One completion; None where the context is full. Raises `EndpointError`."""
-        body: dict[str, Any] = {"model": self.model, "messages": messages, "max_tokens": max_tokens}
+        body: dict[str, Any] = {"model": self.model, "messages": messages, self._limit: max_tokens}
         body |= {"temperature": self._sampling.temperature, "top_p": self._sampling.top_p}
         if self._sampling.top_k:
             body["top_k"] = self._sampling.top_k
@@ -113,6 +115,9 @@ class OpenAIGenerator:
         if tools:
             body["tools"] = [tool.model_dump(mode="json") for tool in tools]
         response = self._request("POST", "chat/completions", body | self._extra)
+        if response.status_code == 400 and self._limit != _NEWER_LIMIT and _NEWER_LIMIT in response.text:
+            self._limit = _NEWER_LIMIT
+            return self.complete(messages, tools, max_tokens)
         if response.status_code == 400 and "context" in response.text.lower():
             return None
         try:
