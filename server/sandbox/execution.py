@@ -72,6 +72,8 @@ class _Step:
     interrupted_at: float | None = None
     run_delay_before: float | None = None
     """As found at the first look."""
+    starved_s: float = 0.0
+    """How long it had no CPU, as found at the last look."""
     next_disk_check: float = 0.0
     reply: dict[str, Any] | None = None
 
@@ -302,7 +304,7 @@ class Child:
             body = _REQUEST.pack(step.token, last) + code
             await self._write(_FRAME.pack(len(body)) + body)
             await step.done
-            wall_s = time.monotonic() - step.began
+            wall_s = max(0.0, time.monotonic() - step.began - step.starved_s)
             cpu_s = self.cpu_s()
             if step.interrupted_at is not None and self.alive:
                 await self._signalled.wait()  # else a late interrupt could hit the next step
@@ -366,13 +368,12 @@ class Child:
         """Whether the step is over its wall clock. Time in which the machine ran others does not count: how busy it is
         must not decide how code ends."""
         assert self._pid is not None  # told with `ready`
+        delay = accounting.run_delay_s(self._pid)
         if step.run_delay_before is None:
-            step.run_delay_before = accounting.run_delay_s(self._pid)
+            step.run_delay_before = delay
+        step.starved_s = max(step.starved_s, delay - step.run_delay_before)
         took = now - step.began
-        if took < step.limits.wall_s:
-            return False
-        starved = accounting.run_delay_s(self._pid) - step.run_delay_before
-        return took - starved >= step.limits.wall_s or took >= _STARVED_TIMES * step.limits.wall_s
+        return took - step.starved_s >= step.limits.wall_s or took >= _STARVED_TIMES * step.limits.wall_s
 
     def _end(self, step: _Step, over: LimitStatus) -> None:
         step.over = over

@@ -95,6 +95,7 @@ class RunResult:
     """A session's variables survive. Always false for a stateless run."""
     cpu_s: float = 0.0
     wall_s: float = 0.0
+    """As `Limits.wall_s` counts it."""
     truncated_output: bool = False
     exit_signal: str | None = None
     """Such as `SIGSEGV`, when the child died of one."""

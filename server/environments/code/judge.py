@@ -97,12 +97,12 @@ class Judge:
         for _ in range(_MAX_ROUNDS):
             candidate = f"__harness__.Candidate(__harness__.unpack({harness.pack(record)!r}))"
             report = await self._run_tests(tests, f"__candidate__ = {candidate}", budget)
-            if report is None or budget.is_spent:
+            if report is None:
                 break
             if report["missing"] is None:
                 complete = not report["error"] and report["passed"] == report["total"]
                 return Verdict(report["passed"], total, complete)
-            answered = await player.perform([report["missing"]])
+            answered = [] if budget.is_spent else await player.perform([report["missing"]])
             if not answered:
                 return Verdict(report["passed"], total, complete=False)
             record = [*record[: report["position"]], _without_mutation(answered[0])]
@@ -134,7 +134,7 @@ def _without_mutation(call: harness.Call) -> harness.Call:
 
 @dataclass
 class _Budget:
-    """What is left of a judgement's wall clock, queueing left out."""
+    """What is left of a judgement's wall clock, without queueing and what a busy machine adds."""
 
     left_s: float
 
