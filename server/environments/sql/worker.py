@@ -31,7 +31,7 @@ _DATA_BYTES = 768 * 2**20
 _FILE_BYTES = 256 * 2**20
 _OPEN_FILES = 256
 _PR_SET_PDEATHSIG = 1
-WATCH_FACTOR = 3
+WATCH_FACTOR = 2
 """How many times the processor time of a query the process may spend on one, until it is killed by `WATCH_SIGNAL`: one
 call of a function on long texts can take minutes, during which nothing inside of SQLite looks at a limit."""
 WATCH_SIGNAL = signal.SIGPROF
