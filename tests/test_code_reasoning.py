@@ -1,5 +1,7 @@
 """Data sets of reasoning-gym, by name."""
 
+import base64
+import pickle
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -74,3 +76,16 @@ async def test_answers_are_never_evaluated(
 async def test_unknown_names_are_refused() -> None:
     with pytest.raises(ValueError, match="nowhere"):
         load_reasoning_tasks(["nowhere"])
+
+
+@pytest.mark.parametrize(("found", "score"), [(float("nan"), 0.0), (2, 1.0), (-1.0, 0.0), (0.5, 0.5)])
+async def test_a_score_is_a_number_from_0_to_1(found: float, score: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rolloutgym.server.environments.code import reasoning_process
+
+    class Dataset:
+        def score_answer(self, answer: str, entry: object) -> float:
+            return found
+
+    monkeypatch.setattr(reasoning_process.reasoning_gym, "create_dataset", lambda _: Dataset())
+    entry = base64.b64encode(pickle.dumps({})).decode()
+    assert reasoning_process._score({"dataset": "any", "entry": entry, "answer": "1"}) == {"score": score}

@@ -102,7 +102,7 @@ class Judge:
             if report["missing"] is None:
                 complete = not report["error"] and report["passed"] == report["total"]
                 return Verdict(report["passed"], total, complete)
-            answered = [] if budget.is_spent else await player.perform([report["missing"]])
+            answered = await player.perform([report["missing"]])
             if not answered:
                 return Verdict(report["passed"], total, complete=False)
             record = [*record[: report["position"]], _without_mutation(answered[0])]
@@ -158,7 +158,7 @@ class _Player:
         capped, so many calls may take several steps."""
         asked = [{"args": call["args"], "kwargs": call["kwargs"]} for call in calls]
         performed: list[harness.Call] = []
-        while len(performed) < len(asked) and not self._stopped:
+        while len(performed) < len(asked) and not self._stopped and not self._budget.is_spent:
             mark = secrets.token_hex(16)
             rest = asked[len(performed) :]
             packed = f"__harness__.unpack({harness.pack(rest)!r})"
@@ -172,7 +172,7 @@ class _Player:
                 if _is_call(line)
             ]
             performed.extend(new)
-            self._stopped = not new or result.status != "ok" or self._budget.is_spent
+            self._stopped = not new or result.status != "ok"
         return performed
 
 
