@@ -99,11 +99,11 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/python docs/settings.py
 
-test: check $(VENV)/.system $(VENV)/.bfcl
+test: check $(VENV)/.system $(VENV)/.bfcl $(PEERS)/.ready
 	$(BIN)/pytest -q -n 2 --dist loadfile
 
 test-slow: $(VENV)/.dev $(VENV)/.system $(VENV)/.bfcl $(PEERS)/.ready $(TRAINERS)/.ready $(VERL)/.ready
-	$(BIN)/pytest -q -m 'slow or peers'
+	$(BIN)/pytest -q -m slow
 
 # 500 episodes over four workers that are killed at random, behind nginx, with a real Redis.
 scale-test: $(VENV)/.dev $(VENV)/.system

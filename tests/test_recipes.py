@@ -136,7 +136,7 @@ def test_verifiers(in_peer: Callable[..., Any]) -> None:
     assert found["rewards"] == {"episode_return": pytest.approx(whole)}
 
 
-@pytest.mark.slow
+@pytest.mark.peers
 def test_openenv(in_peer: Callable[..., Any]) -> None:
     found = in_peer(OPENENV, "openenv_client", *blocks("OpenEnv client"))
     assert found["done"]
