@@ -123,8 +123,8 @@ docker-test: $(VENV)/.dev $(PEERS)/.ready
 		export DOCKER_BUILDKIT=0 TEST_BUILD_ARGS=--network=host TEST_HELPER_IMAGE=python:3.11-slim; \
 	fi; \
 	if docker info >/dev/null 2>&1; then docker build $$TEST_BUILD_ARGS -t rolloutgym .; fi; \
-	$(BIN)/pytest -q -rs -m docker tests/test_container.py tests/test_compose.py tests/test_openenv_peer.py \
-		tests/test_sandbox_containers.py tests/test_sandbox_attacks.py
+	$(BIN)/pytest -q -rs -m docker tests/test_sandbox_attacks.py tests/test_sandbox_containers.py \
+		tests/test_container.py tests/test_compose.py tests/test_openenv_peer.py
 
 clean:
 	rm -rf .venv $(PEERS) $(TRAINERS) $(VERL) .import-root build *.egg-info

@@ -5,7 +5,8 @@ FAMILIES: list[tuple[str, dict[str, str], str]] = [
     (
         "proc",
         {
-            name: f"r = attempt(open, f{path!r}, 'rb')\nif not isinstance(r, Exception): print(r.read(4096)); print('WON')"
+            # Engines put /dev/null, which is empty, over some of these.
+            name: f"r = attempt(open, f{path!r}, 'rb')\nif not isinstance(r, Exception) and (told := r.read(4096)): print(told, 'WON', sep='\\n')"
             for name, path in {
                 "own environment": "/proc/self/environ",
                 "own map": "/proc/self/maps",
