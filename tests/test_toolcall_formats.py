@@ -109,6 +109,15 @@ SAMPLES: list[tuple[str, str | None, list[Pair], str]] = [
         "</｜DSML｜invoke>\n</｜DSML｜function_calls>",
     ),
     (
+        "minimax",
+        "hm\n",
+        [WEATHER, TIME],
+        '<think>hm\n</think>\n\n<minimax:tool_call>\n<invoke name="get_weather">\n'
+        '<parameter name="city">Paris</parameter>\n'
+        '<parameter name="days">3</parameter>\n</invoke>\n<invoke name="get_time">\n'
+        '<parameter name="zone">Europe/Paris</parameter>\n</invoke>\n</minimax:tool_call>[e~[\n',
+    ),
+    (
         "glm",
         "\nhm",
         [WEATHER, TIME, ("now", {})],
@@ -290,6 +299,11 @@ def test_harmony_without_calls_and_with_broken_ones() -> None:
             "invalid_json",
         ),
         ("<｜DSML｜invoke f>", "missing_name"),
+        ("<minimax:tool_call></minimax:tool_call>", "missing_name"),
+        ('<minimax:tool_call><invoke name="f">text</invoke></minimax:tool_call>', "invalid_json"),
+        ('<minimax:tool_call><invoke name="f"></invoke>text</minimax:tool_call>', "trailing_data"),
+        ('<minimax:tool_call><invoke name="f"><parameter name="a">1</parameter></minimax:tool_call>', "invalid_json"),
+        ('<minimax:tool_call><invoke name="f"><parameter name="a">1', "truncated"),
         ("<|python_tag|>print(1)", "invalid_json"),
         ('<|python_tag|>f.call(a="b") + 1', "trailing_data"),
         ("<|python_tag|>", "truncated"),
@@ -411,6 +425,14 @@ def as_dsml(calls: Sequence[Pair]) -> str:
     return "<｜DSML｜function_calls>\n" + "\n".join(blocks) + "\n</｜DSML｜function_calls>"
 
 
+def as_minimax(calls: Sequence[Pair]) -> str:
+    blocks = []
+    for name, arguments in calls:
+        parameters = "".join(f'<parameter name="{k}">{untyped(v)}</parameter>\n' for k, v in arguments.items())
+        blocks.append(f'<invoke name="{name}">\n{parameters}</invoke>')
+    return "<minimax:tool_call>\n" + "\n".join(blocks) + "\n</minimax:tool_call>"
+
+
 def as_gemma(calls: Sequence[Pair]) -> str:
     def value(v: Any) -> str:
         if isinstance(v, str):
@@ -444,7 +466,7 @@ def as_glm(calls: Sequence[Pair]) -> str:
 
 RENDERERS: list[Callable[[Sequence[Pair]], str]] = [
     as_hermes, as_llama, as_pythonic, as_mistral_v3, as_mistral_v11, as_mistral_v13, as_deepseek_v3, as_deepseek_v31,
-    as_kimi, as_kimi_k3, as_harmony, as_dsml, as_gemma, as_qwen3_coder, as_glm,
+    as_kimi, as_kimi_k3, as_harmony, as_dsml, as_minimax, as_gemma, as_qwen3_coder, as_glm,
 ]  # fmt: skip
 
 _JSON_TYPES = {

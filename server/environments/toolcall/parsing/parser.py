@@ -39,7 +39,12 @@ from rolloutgym.server.environments.toolcall.parsing.reply import (
     Unreadable,
 )
 from rolloutgym.server.environments.toolcall.parsing.shapes import arguments_of, is_call
-from rolloutgym.server.environments.toolcall.parsing.tagged_families import read_dsml, read_functions, read_kimi_k3
+from rolloutgym.server.environments.toolcall.parsing.tagged_families import (
+    read_dsml,
+    read_functions,
+    read_kimi_k3,
+    read_minimax,
+)
 from rolloutgym.server.environments.toolcall.parsing.values import (
     check_value,
     is_unicode,
@@ -59,6 +64,7 @@ _READERS: dict[str, tuple[_Read, frozenset[Family]]] = {
     "[TOOL_CALLS]": (read_mistral, frozenset({"mistral"})),
     "<｜tool▁call▁begin｜>": (read_deepseek, frozenset({"deepseek"})),
     "<｜DSML｜invoke": (read_dsml, frozenset({"dsml"})),
+    "<minimax:tool_call>": (read_minimax, frozenset({"minimax"})),
     "<|tool_call_begin|>": (read_kimi, frozenset({"kimi"})),
     "<|open|>call": (read_kimi_k3, frozenset({"kimi"})),
     "<|tool_call>": (read_gemma, frozenset({"gemma"})),
@@ -81,7 +87,7 @@ _BARE_JSON = re.compile(r"""(?:\[\s*+)?+\{\s*+["'](?:name|arguments|parameters|f
 _BARE_PYTHONIC = re.compile(r"\[\s*+[^\W\d][\w.\-]*+\s*+\(")
 _STOP_TOKENS = (
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "</s>", "<｜end▁of▁sentence｜>", "<end_of_turn>",
-    "<turn|>", "<|eot|>", "<|eom|>", "<|user|>", "<|observation|>", "<|end_of_msg|>",
+    "<turn|>", "<|eot|>", "<|eom|>", "<|user|>", "<|observation|>", "<|end_of_msg|>", "[e~[",
 )  # fmt: skip
 _SECTION_MARKS = re.compile(
     r"<｜tool▁calls▁(?:begin|end)｜>|</?｜DSML｜(?:function|tool)_calls>|<\|tool_calls?_section_(?:begin|end)\|>"

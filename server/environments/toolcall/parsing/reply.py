@@ -19,6 +19,7 @@ Family = Literal[
     "mistral",
     "deepseek",
     "dsml",
+    "minimax",
     "glm",
     "kimi",
     "harmony",

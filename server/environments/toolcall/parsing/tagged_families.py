@@ -1,10 +1,11 @@
-"""Families that write each argument between tags of its own: Qwen3-Coder, GLM, DeepSeek's DSML, Kimi K3.
+"""Families that write each argument between tags of its own: Qwen3-Coder, GLM, DeepSeek's DSML, MiniMax, Kimi K3.
 
 A value ends at the closing tag after which the format goes on, so a value may hold such a tag itself. Values are text
 without a type: the tool's schema gives them one. DSML and Kimi K3 mark strings, so they need no schema.
 """
 
 import re
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
@@ -16,6 +17,7 @@ from rolloutgym.server.environments.toolcall.parsing.values import read_value, s
 
 FUNCTION = Marks("<function=", "</function>")
 DSML = Marks("<｜DSML｜invoke", "</｜DSML｜invoke>")
+MINIMAX = Marks("<minimax:tool_call>", "</minimax:tool_call>")
 KIMI_K3 = Marks("<|open|>call", "<|close|>call<|sep|>")
 
 # Possessive white space and bounded names: each pattern passes over a text once.
@@ -28,9 +30,6 @@ _GLM_CLOSE = "</tool_call>"
 _GLM_NAME = re.compile(r"[^\s<]{1,256}+")
 _GLM_KEY = re.compile(r"\s*+<arg_key>([^<]{0,256}+)</arg_key>\s*+<arg_value>")
 _GLM_VALUE_END = re.compile(r"</arg_value>(?=\s*+(?:<arg_key>|</tool_call>))")
-_DSML_NAME = re.compile(r'<｜DSML｜invoke\s++name="([^"]{0,256}+)"\s*+>')
-_DSML_PARAMETER = re.compile(r'\s*+<｜DSML｜parameter\s++name="([^"]{0,256}+)"(?:\s++string="(true|false)")?+\s*+>')
-_DSML_VALUE_END = re.compile(r"</｜DSML｜parameter>(?=\s*+(?:<｜DSML｜parameter|</｜DSML｜invoke>))")
 _K3_ATTRIBUTES = r'((?:\s++\w{1,64}+="[^"]{0,256}+")*+)\s*+<\|sep\|>'
 _K3_CALL = re.compile(_K3_ATTRIBUTES)
 _K3_ARGUMENT = re.compile(r"\s*+<\|open\|>(argument|json)" + _K3_ATTRIBUTES)
@@ -39,6 +38,28 @@ _K3_VALUE_END = re.compile(
     r"<\|close\|>argument<\|sep\|>(?=\s*+<\|(?:open\|>(?:argument|json)\b|close\|>call<\|sep\|>))"
 )
 _K3_JSON_END = "<|close|>json<|sep|>"
+
+
+class _Invoke(NamedTuple):
+    """`<invoke name="…"> <parameter name="…">VALUE</parameter> … </invoke>`, each tag with a family's own prefix."""
+
+    head: re.Pattern[str]
+    parameter: re.Pattern[str]
+    value_end: re.Pattern[str]
+    close: str
+
+    @classmethod
+    def of(cls, prefix: str) -> "_Invoke":
+        return cls(
+            re.compile(rf'\s*+<{prefix}invoke\s++name="([^"]{{0,256}}+)"\s*+>'),
+            re.compile(rf'\s*+<{prefix}parameter\s++name="([^"]{{0,256}}+)"(?:\s++string="(true|false)")?+\s*+>'),
+            re.compile(rf"</{prefix}parameter>(?=\s*+(?:<{prefix}parameter\s|</{prefix}invoke>))"),
+            f"</{prefix}invoke>",
+        )
+
+
+_DSML_INVOKE = _Invoke.of("｜DSML｜")
+_MINIMAX_INVOKE = _Invoke.of("")
 
 
 def read_functions(text: str, at: int, schemas: Schemas, found: Found) -> None:
@@ -102,14 +123,34 @@ def read_dsml(text: str, at: int, schemas: Schemas, found: Found) -> None:
 
 
 def _dsml_block(text: str, at: int, start: int, schemas: Schemas, found: Found) -> int:
-    """`<｜DSML｜invoke name="…"> <｜DSML｜parameter name="…" string="true|false">VALUE</｜DSML｜parameter> …`"""
-    name = _DSML_NAME.match(text, start)
+    return _invoke(_DSML_INVOKE, text, start, start, schemas, found)
+
+
+def read_minimax(text: str, at: int, schemas: Schemas, found: Found) -> None:
+    found.family = "minimax"
+    read_blocks(text, at, MINIMAX, _minimax_block, schemas, found)
+
+
+def _minimax_block(text: str, at: int, start: int, schemas: Schemas, found: Found) -> int:
+    """One or more calls."""
+    while True:
+        at = skip_space(text, _invoke(_MINIMAX_INVOKE, text, at, start, schemas, found))
+        if not text.startswith(_MINIMAX_INVOKE.close, at):
+            raise Unreadable(ProblemCode.INVALID_JSON, at)
+        at += len(_MINIMAX_INVOKE.close)
+        if not _MINIMAX_INVOKE.head.match(text, at):
+            return at
+
+
+def _invoke(form: _Invoke, text: str, at: int, start: int, schemas: Schemas, found: Found) -> int:
+    """The call at `at`; returns the position behind its parameters. DSML says of each whether it is a string."""
+    name = form.head.match(text, at)
     if name is None:
         raise Unreadable(ProblemCode.MISSING_NAME, at)
     arguments = _Arguments(name[1], start, schemas)
     at = name.end()
-    while parameter := _DSML_PARAMETER.match(text, at):
-        end = _value_end(_DSML_VALUE_END, text, parameter.end())
+    while parameter := form.parameter.match(text, at):
+        end = _value_end(form.value_end, text, parameter.end())
         value = text[parameter.end() : end.start()]
         if parameter[2] == "true":
             arguments.take(parameter[1], value)
