@@ -388,6 +388,36 @@ def test_turns_of_models_in_use_are_closed_once(name: str, end: str, begun: str)
     assert tokenizer.decode(encoder.continuation(more, None)) == end + begun
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("qwen3", "\n<|im_start|>user\n<tool_response>\n4\n</tool_response><|im_end|>\n<|im_start|>assistant\n"),
+        ("llama3_1", '<|start_header_id|>ipython<|end_header_id|>\n\n"4"<|eot_id|>'
+                     "<|start_header_id|>assistant<|end_header_id|>\n\n"),
+        ("deepseekv3", "<｜tool▁outputs▁begin｜><｜tool▁output▁begin｜>4<｜tool▁output▁end｜><｜tool▁outputs▁end｜>"),
+        ("glm4moe", "<|observation|>\n<tool_response>\n4\n</tool_response><|assistant|>"),
+        ("gemma3", None),  # knows no tools
+        ("gemma4_v5", None),  # writes results before what was said
+        ("cohere2", None),  # leaves them out
+        ("phi3", None),
+    ],
+)  # fmt: skip
+def test_templates_show_what_tools_give_back_or_are_refused_before_any_play(name: str, shown: str | None) -> None:
+    tokenizer = byte_tokenizer()
+    folder = Path(str(trl.__file__)).parent / "chat_templates"
+    tokenizer.chat_template = (folder / f"{name}.jinja").read_text(encoding="utf-8")
+    encoder = ChatEncoder(tokenizer)
+    ask, tool = [Message(role="user", content="2 + 2?")], ToolSpec.model_validate({"function": {"name": "add"}})
+    if shown is None:
+        assert encoder.prompt(ask, [])
+        with pytest.raises(UnstableTemplate, match="tools' results"):
+            encoder.prompt(ask, [tool])
+        return
+    assert encoder.prompt(ask, [tool])
+    result = [Message(role="tool", content="4", tool_call_id="call00001", name="add")]
+    assert str(tokenizer.decode(encoder.continuation(result, None))).endswith(shown)
+
+
 def test_inline_text_goes_on_in_the_open_turn() -> None:
     encoder = InlineEncoder(TOKENIZER)
     shown = [Message(role="user", content="<interpreter>4</interpreter>")]

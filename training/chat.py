@@ -9,6 +9,7 @@ rendered otherwise once others follow them (as some templates drop thoughts); th
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from rolloutgym.models import Message, ToolSpec
@@ -18,6 +19,9 @@ _MARK = "mark of the assistant"
 _QUESTION: dict[str, Any] = {"role": "user", "content": "mark of the user"}
 _ANSWER: dict[str, Any] = {"role": "assistant", "content": _MARK}
 _NEXT: dict[str, Any] = {"role": "user", "content": "mark of what comes next"}
+_RESULT: dict[str, Any] = {"role": "tool", "content": "mark of the tool", "tool_call_id": "call00000"}
+_NO_ARGUMENTS: tuple[dict[str, Any] | str, ...] = ({}, "{}")
+"""A call's arguments as an object, which most templates take, and as text, which DeepSeek V3's takes."""
 
 
 class UnstableTemplate(ValueError):
@@ -50,8 +54,14 @@ class ChatEncoder:
         self._until_next, found, _ = self._after_turn([_NEXT]).partition(_NEXT["content"])
         if not found:
             raise UnstableTemplate("the chat template leaves out the text of messages")
+        self._no_arguments = next(filter(self._shows_results, _NO_ARGUMENTS), None)
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
+        """`UnstableTemplate` where there are tools and the template could not show what they give back."""
+        if tools and self._no_arguments is None:
+            raise UnstableTemplate(
+                "the chat template does not show tools' results behind the call: take a text protocol"
+            )
         text = self._render(
             [message_dict(message) for message in messages],
             tools=[tool.model_dump() for tool in tools] or None,
@@ -68,7 +78,7 @@ class ChatEncoder:
         """
         dicts = [message_dict(message) for message in messages]
         of_tools = any(message["role"] == "tool" for message in dicts)
-        text = self._closing + self._after_calls(dicts) if of_tools else self._after_turn(dicts)
+        text = self._closing + self._after_calls(dicts, self._no_arguments) if of_tools else self._after_turn(dicts)
         if closed_by is not None:
             end = decode(self._tokenizer, [closed_by])
             if text.startswith(end) or end in (self._closing if of_tools else self._until_next):
@@ -82,10 +92,14 @@ class ChatEncoder:
             raise UnstableTemplate("the chat template leaves out the assistant's text")
         return _after_mark(text)
 
-    def _after_calls(self, messages: list[dict[str, Any]]) -> str:
+    def _after_calls(self, messages: list[dict[str, Any]], no_arguments: dict[str, Any] | str | None) -> str:
         """What it writes for `messages`, tool messages among them, behind a finished assistant turn."""
         calls = [
-            {"id": message.get("tool_call_id", ""), "type": "function", "function": {"name": "f", "arguments": {}}}
+            {
+                "id": message.get("tool_call_id", ""),
+                "type": "function",
+                "function": {"name": "f", "arguments": no_arguments},
+            }
             for message in messages
             if message["role"] == "tool"
         ]
@@ -95,6 +109,13 @@ class ChatEncoder:
         if not whole.startswith(before):
             raise UnstableTemplate("the chat template rewrites the assistant's turn once tool messages follow it")
         return whole[len(before) :]
+
+    def _shows_results(self, no_arguments: dict[str, Any] | str) -> bool:
+        """Whether a tool's message stands behind a call without arguments, written so."""
+        try:
+            return _RESULT["content"] in self._after_calls([_RESULT], no_arguments)
+        except (UnstableTemplate, TemplateError, TypeError):  # templates refuse, or trip over what they do not expect
+            return False
 
     def _render(self, messages: list[dict[str, Any]], **options: Any) -> str:
         return str(self._tokenizer.apply_chat_template(messages, tokenize=False, **self._options, **options))
