@@ -16,6 +16,8 @@ Json = dict[str, Any]
 
 _CHUNK = 4096
 """Characters of data in one event: clients read line by line, with a limit."""
+_LINE_ENDS = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
+"""What JSON allows in a text and many readers take for the end of a line."""
 
 
 class TaskSpec(BaseModel):
@@ -116,8 +118,9 @@ def event(kind: str, data: str) -> bytes:
 
 
 def result_events(result: bytes) -> Iterator[bytes]:
-    """JSON in pieces. Clients strip a piece's leading space, which in compact JSON is part of a text: it is escaped."""
-    text = result.decode()
+    """JSON in pieces. What clients take for the end of a line is escaped, and a piece's leading space, which they strip:
+    in compact JSON both are part of a text."""
+    text = result.decode().translate(_LINE_ENDS)
     for start in range(0, len(text), _CHUNK):
         piece = text[start : start + _CHUNK]
         if piece[0].isspace():

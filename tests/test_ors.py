@@ -225,9 +225,11 @@ def test_the_key_may_come_as_the_sdk_sends_it(
 
 
 def test_long_results_come_in_pieces_that_lose_nothing() -> None:
-    for text in (" " * 10_000, "ab \u00a0\u3000\u2028é🐍\\ " * 3000, "x"):
+    for text in (" " * 10_000, "ab \u00a0\u3000\u2028\u2029\x85é🐍\\ " * 3000, "x"):
         result = json.dumps({"text": text}, ensure_ascii=False, separators=(",", ":")).encode()
-        parts = events(b"".join(ors.result_events(result)).decode())
+        stream = b"".join(ors.result_events(result)).decode()
+        assert stream.splitlines() == stream.split("\n")[:-1]
+        parts = events(stream)
         assert [kind for kind, _ in parts] == ["chunk"] * (len(parts) - 1) + ["end"]
         assert json.loads("".join(data for _, data in parts)) == {"text": text}
 
