@@ -118,8 +118,8 @@ def event(kind: str, data: str) -> bytes:
 
 
 def result_events(result: bytes) -> Iterator[bytes]:
-    """JSON in pieces. What clients take for the end of a line is escaped, and a piece's leading space, which they strip:
-    in compact JSON both are part of a text."""
+    """JSON in pieces. What clients strip, a piece's leading space, is escaped, and what they take for a line's end: in
+    compact JSON both are part of a text."""
     text = result.decode().translate(_LINE_ENDS)
     for start in range(0, len(text), _CHUNK):
         piece = text[start : start + _CHUNK]

@@ -86,6 +86,6 @@ async def test_a_score_is_a_number_from_0_to_1(found: float, score: float, monke
         def score_answer(self, answer: str, entry: object) -> float:
             return found
 
-    monkeypatch.setattr(reasoning_process.reasoning_gym, "create_dataset", lambda _: Dataset())
+    monkeypatch.setattr(f"{reasoning_process.__name__}.reasoning_gym.create_dataset", lambda _: Dataset())
     entry = base64.b64encode(pickle.dumps({})).decode()
     assert reasoning_process._score({"dataset": "any", "entry": entry, "answer": "1"}) == {"score": score}
