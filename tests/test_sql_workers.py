@@ -22,6 +22,7 @@ from rolloutgym.server.environments.sql.engine import Engine, Opened, Subject
 from rolloutgym.server.environments.sql.formatting import Caps
 from rolloutgym.server.environments.sql.workers import Executor, InProcess, TooExpensive, WorkerPool
 from rolloutgym.server.errors import Internal, WorkerLost
+from rolloutgym.server.sandbox.roots import make_root
 
 pytestmark = pytest.mark.anyio
 
@@ -330,3 +331,17 @@ def test_the_pool_runs_on_uvloop(subject: Subject) -> None:
     with asyncio.Runner(loop_factory=make_loop) as runner:
         runner.run(play())
     assert not _children()
+
+
+async def test_what_a_killed_pool_has_left_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    left = make_root("rolloutgym-sql-workers-")
+    os.close(left.lock)
+    pool = WorkerPool(1, LIMITS, call_s=5)
+    await pool.start()
+    (present,) = tmp_path.iterdir()
+    assert present != left.path
+    await pool.stop()
+    assert list(tmp_path.iterdir()) == []

@@ -4,12 +4,11 @@ import asyncio
 import heapq
 import itertools
 import logging
-import os
 import subprocess
 import sys
 
 from rolloutgym.server.errors import SandboxUnavailable
-from rolloutgym.server.sandbox import landlock, scratch, selftest
+from rolloutgym.server.sandbox import landlock, roots, scratch, selftest
 from rolloutgym.server.sandbox.backend import Found
 from rolloutgym.server.sandbox.execution import Child, Exit
 from rolloutgym.server.sandbox.launch import make_plan, read_layout, rlimits_of
@@ -20,6 +19,7 @@ from rolloutgym.server.sandbox.supervisor import Supervisor, own_namespaces
 logger = logging.getLogger(__name__)
 
 _READY_S = 20.0
+_ROOT_PREFIX = "rolloutgym-sandbox-"
 
 
 class ProcessBackend:
@@ -35,7 +35,7 @@ class ProcessBackend:
         self._ids = itertools.count(1)
         self._sealed = False
         self._private_uid = False
-        self.root: scratch.Root | None = None
+        self.root: roots.Root | None = None
         self.supervisor: Supervisor | None = None
 
     @property
@@ -50,8 +50,8 @@ class ProcessBackend:
         config = self._config
         self._loop = asyncio.get_running_loop()
         try:
-            await asyncio.to_thread(scratch.sweep, config.scratch)
-            self.root = scratch.make_root(config.scratch)
+            await asyncio.to_thread(roots.sweep, _ROOT_PREFIX, config.scratch)
+            self.root = self._make_root()
             layout = await asyncio.to_thread(read_layout, config.python)
             self._sealed = config.use_sealed and not (config.use_landlock and landlock.abi() > 0)
             plan = make_plan(config, layout, self.root.path, sealed=self._sealed)
@@ -61,6 +61,13 @@ class ProcessBackend:
         report = await self.supervisor.start()
         self._private_uid = report.private_uid
         return self._found(report)
+
+    def _make_root(self) -> roots.Root:
+        """Searchable but not listable for others, as private uids must pass through it."""
+        root = roots.make_root(_ROOT_PREFIX, self._config.scratch)
+        (root.path / ".tree").mkdir()
+        root.path.chmod(0o711)
+        return root
 
     def _found(self, report: ZygoteReport) -> Found:
         own = own_namespaces(report)
@@ -91,8 +98,7 @@ class ProcessBackend:
         await asyncio.gather(*self.cleaning, return_exceptions=True)
         root, self.root = self.root, None
         if root is not None:
-            await asyncio.to_thread(scratch.remove_tree, root.path)
-            os.close(root.lock)
+            await asyncio.to_thread(root.remove)
 
     # -- children
 

@@ -1,65 +1,14 @@
-"""Scratch directories on disk: one root per server, one directory in it per child. Measured while the code runs,
-removed after. What the code built there is hostile: deep trees, unreadable folders, links to anywhere. Nothing is
-followed."""
+"""Scratch directories on disk, one per child: measured while the code runs, removed after. What the code built there is
+hostile: deep trees, unreadable folders, links to anywhere. Nothing is followed."""
 
 import errno
-import fcntl
 import os
 import secrets
 import stat
-import tempfile
-import time
 from pathlib import Path
-from typing import NamedTuple
 
-PREFIX = "rolloutgym-sandbox-"
 MAX_DEPTH = 64
 """Folders nested deeper count as over the limit: each level holds a descriptor of ours while it is measured."""
-_LOCK = ".lock"
-_UNLOCKED_AGE_S = 60.0
-
-
-class Root(NamedTuple):
-    path: Path
-    lock: int
-    """Descriptor whose lock tells other servers that this root is in use."""
-
-
-def make_root(base: Path) -> Root:
-    """A new root, searchable but not listable for others, as private uids must pass through it."""
-    path = Path(os.path.realpath(tempfile.mkdtemp(prefix=PREFIX, dir=base)))
-    lock = os.open(path / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    (path / ".tree").mkdir()
-    path.chmod(0o711)
-    return Root(path, lock)
-
-
-def sweep(base: Path) -> int:
-    """Remove the roots of servers that were killed; how many."""
-    removed = 0
-    for path in base.glob(PREFIX + "*"):
-        try:
-            if path.stat(follow_symlinks=False).st_uid != os.geteuid():
-                continue
-            lock = os.open(path / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:  # being made this moment, or half removed
-            if time.time() - path.stat().st_mtime < _UNLOCKED_AGE_S:
-                continue
-            lock = -1
-        except OSError:
-            continue
-        try:
-            if lock >= 0:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            remove_tree(path)
-            removed += 1
-        except OSError:
-            continue
-        finally:
-            if lock >= 0:
-                os.close(lock)
-    return removed
 
 
 def remove_tree(top: Path) -> None:

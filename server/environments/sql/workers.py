@@ -12,7 +12,6 @@ import pickle
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
@@ -22,10 +21,12 @@ from rolloutgym.server.environments.sql.database import DatabaseBroken, Limits
 from rolloutgym.server.environments.sql.engine import Engine, GoldFailed
 from rolloutgym.server.environments.sql.worker import FAULT, HEADER, OK, WATCH_SIGNAL, adapter, fault
 from rolloutgym.server.errors import Internal, WorkerLost
+from rolloutgym.server.sandbox.roots import Root, make_root, sweep
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_ROOT_PREFIX = "rolloutgym-sql-workers-"
 _START_S = 30.0
 _STOP_S = 2.0
 _KEPT_VARIABLES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
@@ -83,13 +84,14 @@ class WorkerPool:
         self._call_s = call_s
         self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
         self._workers: list[_Worker] = []
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._root: Root | None = None
         self._lost = 0
 
     async def start(self) -> None:
         """Raises `WorkerLost` where a process does not start; then none is left."""
-        self._folder = tempfile.TemporaryDirectory(prefix="rolloutgym-sql-")
-        self._workers = [_Worker(self._folder.name) for _ in range(self._size)]
+        await asyncio.to_thread(sweep, _ROOT_PREFIX)
+        self._root = make_root(_ROOT_PREFIX)
+        self._workers = [_Worker(str(self._root.path)) for _ in range(self._size)]
         self._idle = asyncio.Queue()
         try:
             await asyncio.gather(*(worker.start(self._limits) for worker in self._workers))
@@ -102,8 +104,9 @@ class WorkerPool:
     async def stop(self) -> None:
         await asyncio.gather(*(worker.stop() for worker in self._workers))
         self._workers = []
-        if self._folder is not None:
-            self._folder.cleanup()
+        root, self._root = self._root, None
+        if root is not None:
+            await asyncio.to_thread(root.remove)
 
     async def run(self, method: Callable[Concatenate[Engine, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
         message = pickle.dumps((method.__name__, args, kwargs), protocol=pickle.HIGHEST_PROTOCOL)
