@@ -1,5 +1,5 @@
-"""Temporary folders, each of one process and locked while that lives: what a process that was killed has left is removed
-by the next one."""
+"""Temporary folders, each locked while the process that made it lives: what one that was killed has left, the next one
+removes."""
 
 import fcntl
 import os
