@@ -149,6 +149,12 @@ async def test_a_process_is_kept_and_what_a_library_prints_is_no_answer(pool: Wo
     assert [(await pool.ask({"do": "print"}))["answered"] for _ in range(3)] == [1, 2, 3]
 
 
+async def test_a_process_is_kept_although_a_large_one_started_it(pool: WorkerPool) -> None:
+    hoard = b"x" * (1 << 30)
+    assert [(await pool.ask({"do": "nothing"}))["answered"] for _ in range(2)] == [1, 2]
+    assert hoard
+
+
 @pytest.mark.parametrize("deed", ["die", "run out of memory", "fail", "spin"])
 async def test_a_question_that_is_too_much_fails_alone(pool: WorkerPool, deed: str) -> None:
     for _ in range(2):

@@ -117,6 +117,7 @@ def test_an_episode_can_be_played_again_from_its_address(page: Page, service_url
     page.goto(service_url)
     page.get_by_label("Environment").select_option("toolcall")
     page.get_by_label("Split").select_option("test")
+    page.get_by_label("Task").fill("0")
     page.get_by_role("button", name="Begin").click()
     figures = page.locator("#figures")
     expect(figures).to_contain_text("running")

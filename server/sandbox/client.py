@@ -189,7 +189,7 @@ class Sandbox:
             await asyncio.wait_for(asyncio.shield(child.ready), _READY_S)
         except (ChildFailed, TimeoutError) as error:
             child.kill("start")
-            raise SandboxUnavailable(f"no sandbox process could be started: {error or 'it hangs'}") from error
+            raise SandboxUnavailable(f"no sandbox process could be started: {str(error) or 'it hangs'}") from error
         except asyncio.CancelledError:
             child.kill("cancelled")
             raise

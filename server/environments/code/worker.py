@@ -28,6 +28,7 @@ def serve(answer: Callable[[Reply], Reply]) -> None:
     cpu_s = float(sys.argv[1])
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    peak_bytes = _peak_reader()
     confine(_libraries())
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a library prints is no reply
@@ -36,13 +37,22 @@ def serve(answer: Callable[[Reply], Reply]) -> None:
         signal.setitimer(signal.ITIMER_PROF, cpu_s)
         reply = _reply(answer, line)
         signal.setitimer(signal.ITIMER_PROF, 0)
-        reusable = _peak_bytes() < _REUSED_BYTES and reply.get("failed") != MemoryError.__name__
+        reusable = peak_bytes() < _REUSED_BYTES and reply.get("failed") != MemoryError.__name__
         print(json.dumps({**reply, "reusable": reusable}), file=replies, flush=True)
 
 
-def _peak_bytes() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak << 10
+def _peak_reader() -> Callable[[], int]:
+    """What tells the process's greatest size so far, bytes, also once it is confined. Linux's `ru_maxrss` is no less
+    than the size of the process that started this one, which may hold a whole trainer."""
+    if sys.platform != "linux":
+        return lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    status = open("/proc/self/status", encoding="ascii")  # noqa: SIM115 - for as long as the process lives
+
+    def peak() -> int:
+        status.seek(0)
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM:"))
+
+    return peak
 
 
 def _libraries() -> list[str]:
