@@ -1,6 +1,7 @@
 """Shared fixtures: a service in a thread, a service in a process, and an environment that does next to nothing."""
 
 import asyncio
+import gc
 import json
 import math
 import os
@@ -12,12 +13,14 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+import docker
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
@@ -435,6 +438,28 @@ def start_balancer(tmp_path: Path) -> Iterator[Callable[..., str]]:
             return f"http://127.0.0.1:{port}"
 
         yield start
+
+
+# ---- Docker ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> Iterator[Any]:
+    """The SDK's client of an engine, or a skip where none answers."""
+    engine = None
+    try:
+        engine = docker.from_env()
+        engine.ping()
+    except docker.errors.DockerException:
+        engine = None
+    if engine is None:
+        # The SDK leaves the socket that did not connect to the garbage collector, which would blame a later test.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+        pytest.skip("no Docker engine answers")
+    yield engine
+    engine.close()
 
 
 # ---- peers ----------------------------------------------------------------------------------------------------------

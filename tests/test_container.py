@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import docker
 import httpx2
 import pytest
 
@@ -28,20 +29,12 @@ LARGEST_MB = 400
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Any]:
-    docker = pytest.importorskip("docker")
+def engine(docker_engine: Any) -> Any:
     try:
-        client = docker.from_env()
-        client.ping()
-    except docker.errors.DockerException:
-        pytest.skip("no Docker engine answers")
-    try:
-        client.images.get(IMAGE)
+        docker_engine.images.get(IMAGE)
     except docker.errors.ImageNotFound:
-        client.close()
         pytest.skip(f"the engine has no image {IMAGE!r}")
-    yield client
-    client.close()
+    return docker_engine
 
 
 @contextmanager
@@ -260,7 +253,6 @@ def test_a_missing_image_says_how_to_build_it(engine: Any) -> None:
 
 
 def test_without_an_engine_the_error_says_so(tmp_path: Path) -> None:
-    pytest.importorskip("docker")
     program = (
         "from rolloutgym.client import ConnectionFailed\nfrom rolloutgym.client.container import launch\n"
         "try:\n    with launch(): pass\nexcept ConnectionFailed as error: print(error.retryable, error)\n"

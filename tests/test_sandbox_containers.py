@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import docker
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,19 +23,17 @@ IMAGE = os.environ.get("TEST_IMAGE", "python:3.11-slim")
 Play = Callable[[Callable[[Sandbox], Awaitable[Any]]], Any]
 
 
-def _engine() -> Any:
-    docker = pytest.importorskip("docker")
+@pytest.fixture(scope="module")
+def engine(docker_engine: Any) -> Any:
     try:
-        engine = docker.from_env()
-        engine.images.get(IMAGE)
-    except docker.errors.DockerException as error:
-        pytest.skip(f"no Docker engine with {IMAGE}: {error}")
-    return engine
+        docker_engine.images.get(IMAGE)
+    except docker.errors.ImageNotFound:
+        pytest.skip(f"the engine has no image {IMAGE!r}")
+    return docker_engine
 
 
 @pytest.fixture(scope="module")
-def play() -> Iterator[Play]:
-    engine = _engine()
+def play(engine: Any) -> Iterator[Play]:
     with asyncio.Runner() as runner:
         sandbox = Sandbox(SandboxConfig(backend="docker", image=IMAGE))
         runner.run(sandbox.start())
@@ -45,7 +44,6 @@ def play() -> Iterator[Play]:
         yield lambda what: runner.run(call(what))
         runner.run(sandbox.stop())
     assert engine.containers.list(all=True, filters={"label": "rolloutgym.sandbox"}) == []
-    engine.close()
 
 
 @pytest.mark.docker
@@ -137,8 +135,8 @@ def test_output_stays_before_its_reply(play: Play) -> None:
 
 @pytest.mark.docker
 @pytest.mark.slow
+@pytest.mark.usefixtures("docker_engine")
 def test_missing_image_is_a_fault_of_ours() -> None:
-    _engine().close()
     sandbox = Sandbox(SandboxConfig(backend="docker", image="rolloutgym/none-such:0"))
     with pytest.raises(SandboxUnavailable, match="no Docker engine with the image"):
         asyncio.run(sandbox.start())
@@ -148,7 +146,6 @@ def test_missing_image_is_a_fault_of_ours() -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # the SDK's
 def test_missing_engine_is_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("docker")
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent/docker.sock")
     with pytest.raises(SandboxUnavailable, match="no Docker engine"):
         asyncio.run(Sandbox(SandboxConfig(backend="docker", image=IMAGE)).start())
@@ -175,6 +172,7 @@ _HARDENED = ["--cap-drop=ALL", "--security-opt=no-new-privileges", "--user=1000"
 @pytest.mark.docker
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize(
     ("options", "config"),
     [
@@ -188,7 +186,6 @@ _HARDENED = ["--cap-drop=ALL", "--security-opt=no-new-privileges", "--user=1000"
 )
 def test_many_runs_in_a_container_leave_nothing(options: list[str], config: dict[str, bool]) -> None:
     """TEST_RUNS of them. The image has a Python of this version; the packages are mounted from here."""
-    _engine().close()
     site = next(path for path in sys.path if path.endswith("site-packages"))
     root = Path(__file__).resolve().parent.parent
     mounts = [f"--volume={root}:/copied/rolloutgym:ro", f"--volume={site}:/site:ro"]
