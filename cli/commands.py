@@ -1,5 +1,7 @@
 """All commands together. A command's module is imported here, so it imports its heavy libraries when it runs."""
 
+import logging
+
 import typer
 
 from rolloutgym.cli.audit import audit
@@ -34,6 +36,8 @@ app.add_typer(audit)
 
 def run() -> int:
     """The exit status. Wrong flags and faults end in one line; a traceback is a defect of ours."""
+    # The client's retries: a fault that they do not end is told by whoever asked.
+    logging.getLogger("stamina").setLevel(logging.ERROR)
     try:
         return app(prog_name="rolloutgym", standalone_mode=False) or 0
     except typer.TyperException as error:
