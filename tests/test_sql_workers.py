@@ -339,6 +339,7 @@ async def test_what_a_killed_pool_has_left_is_removed_by_the_next(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     left = make_root("rolloutgym-sql-workers-")
     os.close(left.lock)
+    os.utime(left.path, (0, 0))
     pool = WorkerPool(1, LIMITS, call_s=5)
     await pool.start()
     present = os.listdir(tmp_path)

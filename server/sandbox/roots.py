@@ -10,14 +10,15 @@ from typing import NamedTuple
 
 from rolloutgym.server.sandbox.scratch import remove_tree
 
-_LOCK = ".lock"
-_UNLOCKED_AGE_S = 60.0
+_YOUNG_S = 60.0
+"""What is younger may not have been locked yet."""
 
 
 class Root(NamedTuple):
     path: Path
     lock: int
-    """Descriptor whose lock tells other processes that this root is in use."""
+    """Descriptor of the folder, whose lock tells other processes, and cleaners of old temporary files, that it is in
+    use (flock(2), as systemd's tmpfiles.d(5) asks for)."""
 
     def remove(self) -> None:
         remove_tree(self.path)
@@ -28,32 +29,29 @@ def make_root(prefix: str, base: Path | None = None) -> Root:
     """A new root in `base`, or where temporary files go, for this user alone. All folders there with that prefix are
     roots."""
     path = Path(os.path.realpath(tempfile.mkdtemp(prefix=prefix, dir=base)))
-    lock = os.open(path / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     fcntl.flock(lock, fcntl.LOCK_EX)
     return Root(path, lock)
 
 
 def sweep(prefix: str, base: Path | None = None) -> int:
-    """Remove the roots of processes that were killed; how many."""
+    """Remove the roots of processes that were killed, the youngest left out; how many."""
     return sum([_remove_left(path) for path in Path(base or tempfile.gettempdir()).glob(f"{prefix}*")])
 
 
 def _remove_left(path: Path) -> bool:
-    lock = -1
     try:
-        info = path.stat(follow_symlinks=False)
-        if info.st_uid != os.geteuid():
+        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:  # no folder, another user's, or gone
+        return False
+    try:
+        info = os.stat(lock)
+        if info.st_uid != os.geteuid() or time.time() - info.st_mtime < _YOUNG_S:
             return False
-        try:
-            lock = os.open(path / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except FileNotFoundError:  # being made this moment, or half removed
-            if time.time() - info.st_mtime < _UNLOCKED_AGE_S:
-                return False
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         remove_tree(path)
     except OSError:
         return False
     finally:
-        if lock >= 0:
-            os.close(lock)
+        os.close(lock)
     return True
