@@ -155,6 +155,7 @@ total = torch.cat([p.detach().flatten() for p in trainer.model.parameters()]).do
 both = trainer.accelerator.gather(total.reshape(1))
 assert trainer.accelerator.num_processes == 2
 assert torch.equal(both[0], both[1]), both
+trainer.accelerator.end_training()  # else gloo's threads may abort the process as it ends
 """
 
 

@@ -48,6 +48,7 @@ report = {
 }
 with open(os.path.join(out, f"rank{rank}.json"), "w") as file:
     json.dump(report, file)
+trainer.accelerator.end_training()  # else gloo's threads may abort the process as it ends
 """
 
 
