@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import docker
+import httpx2
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
@@ -465,6 +466,7 @@ def docker_engine() -> Iterator[Any]:
 # ---- peers ----------------------------------------------------------------------------------------------------------
 
 _PEERS = Path(__file__).parent.parent / ".venv-peers" / "bin" / "python"
+_TRAINERS = Path(__file__).parent.parent / ".venv-trainers" / "bin" / "python"
 
 
 @pytest.fixture(scope="session")
@@ -481,6 +483,22 @@ def peer() -> Callable[..., Any]:
         return json.loads(done.stdout)
 
     return run
+
+
+@pytest.fixture
+def atropos_api() -> Iterator[httpx2.Client]:
+    """The trainer's side of a fresh API server of Atropos."""
+    if not _TRAINERS.exists():
+        pytest.skip("Atropos is not installed: make .venv-trainers/.ready")
+    script = Path(__file__).parent / "peers" / "atropos_api.py"
+    process = subprocess.Popen([_TRAINERS, script], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        with process.stdout, httpx2.Client(base_url=process.stdout.readline().strip(), timeout=30) as trainer:
+            yield trainer
+    finally:
+        process.terminate()
+        process.wait(15)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -24,21 +24,6 @@ PYTHON = Path(__file__).parent.parent / ".venv-trainers" / "bin" / "python"
 
 TOKENIZER = byte_tokenizer()
 MODEL = tiny_llama(TOKENIZER, hidden=16, layers=1, heads=2, context=2048)
-
-
-@pytest.fixture
-def atropos() -> Iterator[httpx2.Client]:
-    """The trainer's side of a fresh API server."""
-    if not PYTHON.exists():
-        pytest.skip("Atropos is not installed: make .venv-trainers/.ready")
-    process = subprocess.Popen([PYTHON, PEERS / "atropos_api.py"], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        with process.stdout, httpx2.Client(base_url=process.stdout.readline().strip(), timeout=30) as trainer:
-            yield trainer
-    finally:
-        process.terminate()
-        process.wait(15)
 
 
 @pytest.fixture
@@ -77,15 +62,15 @@ def starts_with(tokens: list[int], start: list[int]) -> bool:
     return tokens[: len(start)] == start
 
 
-def test_what_is_pushed_comes_out_as_the_trainers_batch(atropos: httpx2.Client, service: str) -> None:
-    start(atropos, batch_size=4)
+def test_what_is_pushed_comes_out_as_the_trainers_batch(atropos_api: httpx2.Client, service: str) -> None:
+    start(atropos_api, batch_size=4)
     tasks = (Task(split="train", index=number % 5, seed=number) for number in count())
     limits = Limits(turn_tokens=6, episode_tokens=200, reply_tokens=60)
     pushed = Counts()
     with (
         RemoteEnvironment(service, "noop") as environment,
         evaluation_mode(MODEL),
-        AtroposClient(str(atropos.base_url)) as client,
+        AtroposClient(str(atropos_api.base_url)) as client,
     ):
         client.register("noop", group_size=2, max_tokens=4096)
         generator = TransformersGenerator(MODEL, TOKENIZER, seed=1)
@@ -93,9 +78,9 @@ def test_what_is_pushed_comes_out_as_the_trainers_batch(atropos: httpx2.Client, 
             more = play_and_push(environment, tasks, generator, client, limits, groups=1, outcome_weight=1.0)
             pushed.pushed += more.pushed
             assert (more.faulted, more.unusable) == (0, 0)
-        assert atropos.get("/status").json()["queue_size"] == 2
-        batch = atropos.get("/batch").json()["batch"]
-        assert atropos.get("/batch").json() == {"batch": None}
+        assert atropos_api.get("/status").json()["queue_size"] == 2
+        batch = atropos_api.get("/batch").json()["batch"]
+        assert atropos_api.get("/batch").json() == {"batch": None}
     assert [len(group["tokens"]) for group in batch] == [2, 2]
     for group in batch:
         assert group["env_id"] == 0
@@ -111,20 +96,20 @@ def test_what_is_pushed_comes_out_as_the_trainers_batch(atropos: httpx2.Client, 
 
 @pytest.mark.parametrize("eos", ["<|im_end|>", "<|pad|>"])
 def test_the_environment_class_runs_as_atropos_runs_it(
-    atropos: httpx2.Client, service: str, tmp_path: Path, eos: str
+    atropos_api: httpx2.Client, service: str, tmp_path: Path, eos: str
 ) -> None:
     """Also where the server ends turns by a token of the model's settings, which the tokenizer does not name."""
-    start(atropos, batch_size=6)
+    start(atropos_api, batch_size=6)
     tokenizer = byte_tokenizer()
     tokenizer.eos_token = eos
     tokenizer.save_pretrained(tmp_path)
-    work = {"service": service, "environment": "noop", "atropos": str(atropos.base_url), "tokenizer": str(tmp_path)}
+    work = {"service": service, "environment": "noop", "atropos": str(atropos_api.base_url), "tokenizer": str(tmp_path)}
     done = subprocess.run(
         [PYTHON, PEERS / "atropos_environment.py"], input=json.dumps(work), capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr[-6000:]
     found = json.loads(done.stdout)
-    batch = atropos.get("/batch").json()["batch"]
+    batch = atropos_api.get("/batch").json()["batch"]
     assert sorted(group["scores"] for group in batch) == sorted(found["scores"])
     assert sum(len(group["tokens"]) for group in batch) == 6
     sampled = sorted(turn["ids"] for turn in found["sampled"])

@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -170,33 +170,19 @@ def test_verl(in_peer: Callable[..., Any]) -> None:
     )
 
 
-@pytest.fixture
-def api_server() -> Iterator[httpx2.Client]:
-    if not TRAINERS.exists():
-        pytest.skip("not installed: make .venv-trainers/.ready")
-    process = subprocess.Popen([TRAINERS, PEERS / "atropos_api.py"], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        with process.stdout, httpx2.Client(base_url=process.stdout.readline().strip(), timeout=30) as trainer:
-            yield trainer
-    finally:
-        process.terminate()
-        process.wait(15)
-
-
 @pytest.mark.slow
-def test_atropos_bridge(service_url: str, api_server: httpx2.Client) -> None:
+def test_atropos_bridge(service_url: str, atropos_api: httpx2.Client) -> None:
     registration = {"wandb_group": "g", "wandb_project": "p", "batch_size": 8, "max_token_len": 4096}
     registration |= {"checkpoint_dir": "", "save_checkpoint_interval": 0, "starting_step": 0, "num_steps": 10}
-    api_server.post("/register", json=registration).raise_for_status()
-    api_server.get("/batch").raise_for_status()
+    atropos_api.post("/register", json=registration).raise_for_status()
+    atropos_api.get("/batch").raise_for_status()
     (code,) = blocks("Atropos, the bridge")
     names: dict[str, Any] = {"model": model(), "tokenizer": TOKENIZER}
     code = at(service_url, code).replace("range(1000)", "range(2)")
-    exec(compile(code.replace("http://127.0.0.1:8001", str(api_server.base_url)), "atropos", "exec"), names)
+    exec(compile(code.replace("http://127.0.0.1:8001", str(atropos_api.base_url)), "atropos", "exec"), names)
     counts = names["counts"]
     assert counts.pushed + counts.equal == 2
-    assert api_server.get("/status").json()["queue_size"] == counts.pushed
+    assert atropos_api.get("/status").json()["queue_size"] == counts.pushed
 
 
 @pytest.mark.slow
