@@ -15,6 +15,8 @@ class Marks(NamedTuple):
     open: str
     close: str
     """Empty where a block ends with its content."""
+    needed: bool = False
+    """Whether a block without `close` is cut off, as its content does not tell where it ends."""
 
 
 class _Next:
@@ -68,5 +70,7 @@ def _behind(text: str, end: int, start: int, marks: Marks, found: Found) -> int:
         return end + len(marks.close)
     if end < len(text) and not text.startswith(marks.open, end):
         raise Unreadable(ProblemCode.TRAILING_DATA, end)
+    if marks.needed:
+        raise Unreadable(ProblemCode.TRUNCATED, end)
     found.problem(ProblemCode.UNCLOSED, start)
     return end

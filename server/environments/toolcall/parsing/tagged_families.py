@@ -16,9 +16,9 @@ from rolloutgym.server.environments.toolcall.parsing.shapes import arguments_of,
 from rolloutgym.server.environments.toolcall.parsing.values import read_value, skip_space
 
 FUNCTION = Marks("<function=", "</function>")
-DSML = Marks("<｜DSML｜invoke", "</｜DSML｜invoke>")
+DSML = Marks("<｜DSML｜invoke", "</｜DSML｜invoke>", needed=True)
 MINIMAX = Marks("<minimax:tool_call>", "</minimax:tool_call>")
-KIMI_K3 = Marks("<|open|>call", "<|close|>call<|sep|>")
+KIMI_K3 = Marks("<|open|>call", "<|close|>call<|sep|>", needed=True)
 
 # Possessive white space and bounded names: each pattern passes over a text once.
 _XML_NAME = re.compile(r"([^>\n]{0,256}+)>")
