@@ -298,6 +298,8 @@ def test_harmony_without_calls_and_with_broken_ones() -> None:
         ('<｜DSML｜invoke name="f">', "truncated"),
         ('<｜DSML｜invoke name="f"><｜DSML｜parameter name="a" string="true">x</｜DSML｜parameter>', "truncated"),
         ('<|open|>call tool="f"<|sep|>', "truncated"),
+        ("<function=f>", "truncated"),
+        ("<function=f><parameter=a>1</parameter>", "truncated"),
         ("<minimax:tool_call></minimax:tool_call>", "missing_name"),
         ('<minimax:tool_call><invoke name="f">text</invoke></minimax:tool_call>', "invalid_json"),
         ('<minimax:tool_call><invoke name="f"></invoke>text</minimax:tool_call>', "trailing_data"),

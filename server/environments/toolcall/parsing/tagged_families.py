@@ -88,13 +88,16 @@ def _function(text: str, at: int, start: int, schemas: Schemas, found: Found) ->
         raise Unreadable(ProblemCode.MISSING_NAME, at)
     arguments = _Arguments(name[1].strip(), start, schemas)
     at = skip_space(text, name.end())
-    if text[at : at + 1] == "{":
+    is_json = text.startswith("{", at)
+    if is_json:
         at = arguments.take_json(text, at)
     while parameter := _XML_PARAMETER.match(text, at):
         end = _value_end(_XML_VALUE_END, text, parameter.end())
         arguments.take_text(parameter[1].strip(), _without_line_ends(text[parameter.end() : end.start()]))
         at = end.end()
     at = skip_space(text, at)
+    if at == len(text) and not is_json:  # more parameters might have followed
+        raise Unreadable(ProblemCode.TRUNCATED, at)
     found.calls.append(arguments.call((start, at), found))
     return at
 
