@@ -1,6 +1,7 @@
 """Nothing is left: processes, descriptors, scratch, slots; after many runs, after a kill, after hostile trees."""
 
 import asyncio
+import contextlib
 import errno
 import gc
 import os
@@ -41,13 +42,21 @@ def _descriptors() -> int:
 def _children(pid: int) -> list[int]:
     found = []
     for task in Path(f"/proc/{pid}/task").iterdir():
-        found += [int(child) for child in (task / "children").read_text().split()]
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended since
+            found += [int(child) for child in (task / "children").read_text().split()]
     return found
+
+
+def _is_zygote(pid: int) -> bool:
+    try:
+        return b"\0-S\0-s\0-P\0-B\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):  # ended since it was listed
+        return False
 
 
 def _own_zygotes() -> list[int]:
     """Of this very process, which may also have started whole services for other tests."""
-    return [pid for pid in _children(os.getpid()) if b"\0-S\0-s\0-P\0-B\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [pid for pid in _children(os.getpid()) if _is_zygote(pid)]
 
 
 def _used_by(zygote: int) -> list[tuple[int, int]]:

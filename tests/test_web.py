@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -110,6 +110,38 @@ def test_mistakes_and_limits_are_shown(page: Page, service_url: str) -> None:
     page.get_by_label("Task").fill("0")
     page.get_by_role("button", name="Begin").click()
     expect(page.get_by_role("alert")).to_be_hidden()
+
+
+@pytest.mark.browser
+def test_what_is_chosen_and_written_while_answers_are_on_their_way_stays(page: Page, service_url: str) -> None:
+    held: list[Route] = []
+    page.route(re.compile("/(splits|num_tasks|step)$"), lambda route: held.append(route))
+
+    def let_go() -> None:
+        while not held:
+            page.wait_for_timeout(20)
+        held.pop().continue_()
+
+    page.goto(service_url)
+    page.get_by_label("Task").fill("0")
+    page.get_by_label("Seed").fill("7")
+    let_go()
+    let_go()
+    page.get_by_label("Environment").select_option("toolcall")
+    page.get_by_label("Split").select_option("test")
+    for _ in range(3):  # the splits and their first one's count, which the environment's choice asks for; the split's
+        let_go()
+    expect(page.get_by_label("Split")).to_have_value("test")
+    page.get_by_role("button", name="Begin").click()
+    expect(page).to_have_url(re.compile("toolcall&split=test&task=.*&seed=7$"))
+    box = page.get_by_label("What the model would say")
+    box.fill("No idea.")
+    page.get_by_role("button", name="Send").click()
+    expect(page.get_by_role("button", name="Send")).to_be_disabled()
+    box.fill("And then")
+    let_go()
+    expect(page.locator("#conversation .message.assistant")).to_have_count(1)
+    expect(box).to_have_value("And then")
 
 
 @pytest.mark.browser

@@ -40,25 +40,24 @@ function busy(work) {
 
 export function connect() {
   return busy(async () => {
-    const names = await call("GET", "list_environments");
-    byId("environment").replaceChildren(...names.map((name) => make("option", {}, name)));
-    const asked = new URLSearchParams(location.hash.split("?")[1] ?? "");
-    select("environment", asked.get("environment"));
+    offer("environment", await call("GET", "list_environments"));
     await showSplits();
-    select("split", asked.get("split"));
-    await showCount();
-    byId("task").value = asked.get("task") ?? "";
-    byId("seed").value = asked.get("seed") ?? "";
   });
 }
 
-function select(id, value) {
-  if ([...byId(id).options].some((option) => option.value === value)) byId(id).value = value;
+/** What the page's address names, by the fields' ids. */
+const asked = () => new URLSearchParams(location.hash.split("?")[1] ?? "");
+
+/** Offer `names`, without taking from a person what is chosen already, be it while they were on their way. */
+function offer(id, names) {
+  const chosen = byId(id).value || asked().get(id);
+  byId(id).replaceChildren(...names.map((name) => make("option", {}, name)));
+  if (names.includes(chosen)) byId(id).value = chosen;
 }
 
 async function showSplits() {
   const splits = await call("GET", `${byId("environment").value}/splits`);
-  byId("split").replaceChildren(...splits.map(({ name }) => make("option", {}, name)));
+  offer("split", splits.map(({ name }) => name));
   await showCount();
 }
 
@@ -106,7 +105,8 @@ async function act() {
   const { environment, id, step } = episode;
   const answer = await call("POST", `${environment}/step`, { episode_id: id, step, action: { text } });
   byId("conversation").append(card({ role: "assistant", content: text }, `reward ${number(answer.reward)}`));
-  byId("text").value = "";
+  // The next turn may have been begun meanwhile.
+  if (byId("text").value === text) byId("text").value = "";
   take(answer);
   draw();
 }
@@ -190,6 +190,7 @@ function draw() {
 }
 
 export function wire() {
+  for (const id of ["task", "seed"]) byId(id).value = asked().get(id) ?? "";
   const on = (id, event, work) => byId(id).addEventListener(event, (fired) => { fired.preventDefault(); busy(work); });
   on("environment", "change", showSplits);
   on("split", "change", showCount);

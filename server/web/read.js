@@ -17,20 +17,23 @@ const turnsOf = (row) => first(row, "turns", "step_count");
 async function load() {
   const [file] = byId("file").files;
   if (!file) return;
-  fail(null);
-  episodes = [];
+  const read = [];
   const broken = [];
-  (await file.text()).split("\n").forEach((text, line) => {
+  const lines = (await file.text()).split("\n");
+  if (byId("file").files[0] !== file) return; // another was chosen while this one was read
+  fail(null);
+  lines.forEach((text, line) => {
     if (!text.trim()) return;
     try {
       const row = JSON.parse(text);
       if (typeof row !== "object" || row === null || Array.isArray(row)) throw new TypeError("no object");
       if ((row.kind ?? "episode") !== "episode") return; // a header, such as the settings of an evaluation
-      episodes.push({ line: line + 1, row, search: text.toLowerCase() });
+      read.push({ line: line + 1, row, search: text.toLowerCase() });
     } catch {
       broken.push(line + 1);
     }
   });
+  episodes = read;
   if (broken.length > 0) fail(`No episode on ${broken.length} line(s), the first is line ${broken[0]}.`);
   byId("hint").hidden = episodes.length > 0;
   byId("episode").hidden = true;
