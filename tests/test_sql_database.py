@@ -310,6 +310,41 @@ def test_where_virtual_tables_keep_their_data_is_no_table(make: Callable[..., Da
     )
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT count(*) FROM words",
+        "SELECT * FROM words",
+        "SELECT body FROM words WHERE words MATCH 'red'",
+        "SELECT highlight(words, 0, '[', ']') FROM words('red')",
+        "SELECT words FROM words WHERE words MATCH '*reads'",
+        "SELECT term FROM terms",
+        "SELECT * FROM seen",
+        "SELECT t.a FROM t JOIN words ON words.rowid = t.a",
+    ],
+)
+def test_what_fts5_keeps_is_refused_and_told(make: Callable[..., Database], query: str) -> None:
+    database = make(
+        "CREATE TABLE t (a INT); INSERT INTO t VALUES (1); CREATE VIRTUAL TABLE words USING fts5 (body);"
+        "INSERT INTO words VALUES ('red blue'); CREATE VIRTUAL TABLE terms USING fts5vocab (words, row);"
+        "CREATE VIEW seen AS SELECT body FROM words;"
+    )
+    failure = _failure(database, query)
+    assert (failure.kind, failure.message) == ("denied", "full-text tables of FTS5 cannot be read")
+    assert database.query("SELECT a FROM t").rows == ((1,),)
+
+
+def test_other_virtual_tables_are_read(make: Callable[..., Database]) -> None:
+    database = make(
+        "CREATE VIRTUAL TABLE words USING fts4 (body); INSERT INTO words VALUES ('red blue'), ('blue');"
+        "CREATE VIRTUAL TABLE box USING rtree (id, low, high); INSERT INTO box VALUES (1, 0, 2), (2, 5, 6);"
+    )
+    assert database.query("SELECT body FROM words WHERE words MATCH 'red'").rows == (("red blue",),)
+    assert database.query("SELECT id FROM box WHERE high > 3").rows == ((2,),)
+    for pragma in ("PRAGMA data_version", "SELECT * FROM box, pragma_data_version"):
+        assert _failure(database, pragma).message == "only SELECT is allowed: the database is read-only"
+
+
 def test_files_that_are_no_database(tmp_path: Path) -> None:
     with pytest.raises(DatabaseBroken):
         Database(tmp_path / "missing.sqlite")

@@ -297,6 +297,11 @@ class Database:
             if second.lower() not in DENIED_FUNCTIONS:
                 return _OK
             self._denied = f"the function {second.lower()} is not allowed"
+        elif action == sqlite3.SQLITE_PRAGMA and self._read:
+            # No SELECT holds a pragma: this is FTS5's own, before it reads. It stays refused: the numbers of its cursors,
+            # which a query can see, count what the process did before, and a row that its content table lacks looks
+            # to it like a damaged file.
+            self._denied = "full-text tables of FTS5 cannot be read"
         else:
             self._denied = "only SELECT is allowed: the database is read-only"
         return sqlite3.SQLITE_DENY

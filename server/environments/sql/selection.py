@@ -125,7 +125,11 @@ def with_result_facts(tasks: Sequence[SqlTask]) -> list[SqlTask]:
                 facts = {"n_rows": len(found.rows), "n_cols": len(found.columns)}
                 result.append(replace(task, tags={**task.tags, **facts}))
     if failed:
-        _log.warning("left out %d of %d SQL tasks whose gold query fails", failed, len(tasks))
+        _log.warning(
+            "left out %d of %d SQL tasks whose gold query fails: see `rolloutgym audit sql --show fails`",
+            failed,
+            len(tasks),
+        )
     return result
 
 
