@@ -298,9 +298,9 @@ class Database:
                 return _OK
             self._denied = f"the function {second.lower()} is not allowed"
         elif action == sqlite3.SQLITE_PRAGMA and self._read:
-            # No SELECT holds a pragma: this is FTS5's own, before it reads. It stays refused: the numbers of its cursors,
-            # which a query can see, count what the process did before, and a row that its content table lacks looks
-            # to it like a damaged file.
+            # No SELECT holds a pragma: this is FTS5's own, before it reads. It stays refused: the numbers of its
+            # cursors, which a query can see, count what the process did before, and it calls a file damaged whose
+            # content table lacks a row.
             self._denied = "full-text tables of FTS5 cannot be read"
         else:
             self._denied = "only SELECT is allowed: the database is read-only"
