@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,14 +27,17 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from pydantic import Field, JsonValue
 
-from rolloutgym.models import Action, Info, Message, Observation, StopReason, TaskInfo, ToolSpec
+from rolloutgym.models import Action, Info, Message, Observation, ResetRequest, StopReason, TaskInfo, ToolSpec
 from rolloutgym.server.app import create_app
 from rolloutgym.server.environments.base import Environment, Episode, Options, Outcome
 from rolloutgym.server.environments.seeding import seeded_random
 from rolloutgym.server.environments.tasks import TaskSet
 from rolloutgym.server.errors import InvalidRequest
+from rolloutgym.server.metrics import Metrics
 from rolloutgym.server.serving import Server, serve, server_of
+from rolloutgym.server.sessions import Limits, Sessions
 from rolloutgym.server.settings import Settings
+from rolloutgym.server.store import Key, MemoryStore, Record, Store
 
 # How long an example takes depends on what else the machine does.
 hypothesis_settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -216,6 +219,56 @@ def noop() -> NoopEnvironment:
 def make_noop() -> Callable[[], NoopEnvironment]:
     """For fixtures that live longer than a test."""
     return NoopEnvironment
+
+
+# ---- episodes below the wire ----------------------------------------------------------------------------------------
+
+
+class Table:
+    """Sessions over one environment, with short calls."""
+
+    def __init__(self, environment: NoopEnvironment, store: Store, limits: Limits) -> None:
+        self.environment = environment
+        self.metrics = Metrics([environment.name])
+        self.store = store
+        self.sessions = Sessions([environment], store, limits, self.metrics)
+
+    async def reset(self, episode_id: str = "e", *, instead_of: str | None = None, **fields: Any) -> Record:
+        request = ResetRequest(episode_id=episode_id, **{"seed": 1, **fields})
+        return await self.sessions.reset(self.environment, request, instead_of=instead_of)
+
+    async def step(
+        self, episode_id: str = "e", *, at: int | None = None, limit: float | None = None, **action: Any
+    ) -> Any:
+        act = NoopAction(**action)
+        return json.loads(await self.sessions.step(self.environment, episode_id, act, step=at, timeout_s=limit))
+
+    async def state(self, episode_id: str = "e") -> Any:
+        return json.loads(await self.sessions.state(self.environment, episode_id))
+
+    def forget_live_object(self, episode_id: str = "e") -> None:
+        self.sessions._sessions[Key(self.environment.name, episode_id)].drop()
+
+
+@pytest.fixture
+async def make_table(noop: NoopEnvironment) -> AsyncIterator[Callable[..., Table]]:
+    """`make_table(environment, store, **limits)`: each may be left out. No episode is live at the test's end."""
+    made: list[Table] = []
+    usual = Limits(capacity=8, idle_timeout_s=60.0, step_timeout_s=5.0)
+
+    def make(environment: NoopEnvironment = noop, store: Store | None = None, **limits: Any) -> Table:
+        made.append(Table(environment, store or MemoryStore(), usual._replace(**limits)))
+        return made[-1]
+
+    yield make
+    for table in made:
+        await table.sessions.stop()
+        assert table.environment.open == 0
+
+
+@pytest.fixture
+def table(make_table: Callable[..., Table]) -> Table:
+    return make_table()
 
 
 # ---- services -------------------------------------------------------------------------------------------------------

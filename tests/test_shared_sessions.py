@@ -1,46 +1,18 @@
 """Episodes whose store fails, or is shared: what happened is what the store has, whoever asks and wherever."""
 
 import asyncio
-import json
 import random
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from rolloutgym.models import ResetRequest
 from rolloutgym.server import errors
-from rolloutgym.server.metrics import Metrics
-from rolloutgym.server.sessions import Limits, Sessions
-from rolloutgym.server.store import Key, MemoryStore, Record, Store, Taken
+from rolloutgym.server.store import Key, MemoryStore, Record, Taken
 from rolloutgym.server.store_redis import RedisStore
 
 pytestmark = pytest.mark.anyio
-
-
-@dataclass(frozen=True)
-class Process:
-    """Sessions over one environment, with short calls."""
-
-    environment: Any
-    sessions: Sessions
-
-    @classmethod
-    def over(cls, environment: Any, store: Store) -> "Process":
-        limits = Limits(capacity=64, idle_timeout_s=60.0, step_timeout_s=5.0)
-        return cls(environment, Sessions([environment], store, limits, Metrics([environment.name])))
-
-    async def reset(self, episode_id: str = "e", *, instead_of: str | None = None, **fields: Any) -> Record:
-        request = ResetRequest(episode_id=episode_id, seed=1, **fields)
-        return await self.sessions.reset(self.environment, request, instead_of=instead_of)
-
-    async def step(self, episode_id: str = "e", *, at: int, **action: Any) -> Any:
-        act = self.environment.action_type(**action)
-        return json.loads(await self.sessions.step(self.environment, episode_id, act, step=at))
-
-    async def state(self, episode_id: str = "e") -> Any:
-        return json.loads(await self.sessions.state(self.environment, episode_id))
 
 
 # ---- a store that fails ----
@@ -79,15 +51,12 @@ class FailingStore(MemoryStore):
 
 
 @pytest.fixture
-async def failing(noop: Any) -> AsyncIterator[tuple[Process, FailingStore]]:
+def failing(make_table: Callable[..., Any]) -> tuple[Any, FailingStore]:
     store = FailingStore()
-    process = Process.over(noop, store)
-    yield process, store
-    await process.sessions.stop()
-    assert noop.open == 0
+    return make_table(store=store), store
 
 
-async def test_a_store_that_fails_leaves_the_episode_as_before_the_step(failing: tuple[Process, FailingStore]) -> None:
+async def test_a_store_that_fails_leaves_the_episode_as_before_the_step(failing: tuple[Any, FailingStore]) -> None:
     process, store = failing
     await process.reset()
     store.away.add("append")
@@ -99,7 +68,7 @@ async def test_a_store_that_fails_leaves_the_episode_as_before_the_step(failing:
 
 @pytest.mark.parametrize("finish", [None, True])
 async def test_a_step_that_was_recorded_though_the_store_gave_no_answer_is_not_taken_again(
-    failing: tuple[Process, FailingStore], finish: bool | None
+    failing: tuple[Any, FailingStore], finish: bool | None
 ) -> None:
     process, store = failing
     await process.reset()
@@ -120,7 +89,7 @@ async def test_a_step_that_was_recorded_though_the_store_gave_no_answer_is_not_t
 
 
 async def test_a_store_that_fails_to_clear_away_does_not_spoil_what_has_happened(
-    failing: tuple[Process, FailingStore],
+    failing: tuple[Any, FailingStore],
 ) -> None:
     process, store = failing
     await process.reset("old")
@@ -143,12 +112,14 @@ async def test_a_store_that_fails_to_clear_away_does_not_spoil_what_has_happened
 
 
 @pytest.mark.redis
-async def test_of_three_processes_each_step_is_taken_once(redis_server: Any, make_noop: Callable[[], Any]) -> None:
+async def test_of_three_processes_each_step_is_taken_once(
+    redis_server: Any, make_noop: Callable[[], Any], make_table: Callable[..., Any]
+) -> None:
     """Each step is sent to up to three of them at once, some give up meanwhile, episodes end and begin anew: every
     answer is that of one episode, played once."""
     drawn = random.Random(4)
     stores = [RedisStore(redis_server.url, idle_timeout_s=60.0, ended=50) for _ in range(3)]
-    processes = [Process.over(make_noop(), store) for store in stores]
+    processes = [make_table(make_noop(), store, capacity=64) for store in stores]
 
     async def send(name: str, at: int, action: dict[str, Any]) -> Any:
         sent = [
@@ -185,6 +156,3 @@ async def test_of_three_processes_each_step_is_taken_once(redis_server: Any, mak
             group.create_task(play(f"e{number}"))
     assert await processes[0].sessions.count() == 0
     await stores[0]._redis.flushall()
-    for process in processes:
-        await process.sessions.stop()
-        assert process.environment.open == 0
