@@ -7,10 +7,11 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
 
 from rolloutgym.server.errors import StoreUnavailable
 
@@ -76,6 +77,10 @@ class Scripts:
             for call, result in zip(calls, results, strict=True):
                 _tell(call, result)
         self._log(next((result for result in results if isinstance(result, Exception)), None))
+        if any(isinstance(result, ReadOnlyError) for result in results):
+            # Another Redis is the master now. Its address is the same, but what is connected stays with the old one.
+            with suppress(RedisError, OSError):
+                await self._redis.connection_pool.disconnect()
 
     def _log(self, failure: Exception | None) -> None:
         """Callers are told only that there is a fault; the log has the first one's reason, and its end."""

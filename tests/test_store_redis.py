@@ -3,8 +3,10 @@
 import asyncio
 import os
 import random
+import re
 import signal
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,13 +30,14 @@ MakeStore = Callable[..., RedisStore]
 async def make_store(redis_server: Any, anyio_backend: str) -> AsyncIterator[MakeStore]:
     stores: list[RedisStore] = []
 
-    def make(*, idle_timeout_s: float = 60.0, ended: int = 10) -> RedisStore:
-        store = RedisStore(redis_server.url, idle_timeout_s=idle_timeout_s, ended=ended)
+    def make(*, url: str = redis_server.url, idle_timeout_s: float = 60.0, ended: int = 10) -> RedisStore:
+        store = RedisStore(url, idle_timeout_s=idle_timeout_s, ended=ended)
         stores.append(store)
         return store
 
     yield make
-    await stores[0]._redis.flushall()
+    with redis.Redis.from_url(redis_server.url) as server:
+        server.flushall()
     for store in stores:
         await store.close()
 
@@ -350,6 +353,66 @@ async def test_a_connection_that_redis_has_closed_is_opened_anew(redis_server: A
         other.client_kill_filter(_type="normal", skipme=True)
     await asyncio.sleep(0.05)
     assert await store.load(KEY, record) is record
+
+
+async def test_after_a_failover_the_new_master_is_asked(
+    redis_server: Any, make_store: MakeStore, tmp_path: Path
+) -> None:
+    """Behind one address, as managed ones are: a connection that is open stays with the old master."""
+    successor = type(redis_server)(tmp_path)
+    master = redis_server.port
+
+    async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        behind, before = await asyncio.open_connection("127.0.0.1", master)
+        await asyncio.gather(pass_on(reader, before), pass_on(behind, writer))
+
+    async with await asyncio.start_server(connect, "127.0.0.1", 0) as address:
+        port = address.sockets[0].getsockname()[1]
+        store = make_store(url=f"redis://127.0.0.1:{port}/0")
+        record = await begun(store)
+        with redis.Redis.from_url(redis_server.url) as old:
+            master = successor.port
+            old.replicaof("127.0.0.1", successor.port)
+            try:
+                with pytest.raises(StoreUnavailable):
+                    await store.append(record, taken(0))
+                assert record.step_count == 0
+                assert await store.load(KEY, record) is None
+                await store.append(await begun(store, OTHER), taken(0))
+            finally:
+                old.replicaof("NO", "ONE")
+                await store.close()
+                successor.stop()
+
+
+async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while piece := await reader.read(65536):
+        writer.write(piece)
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    ["LOADING loading the dataset", "BUSY running a script", "MASTERDOWN link down", "NOAUTH who?", "CROSSSLOT keys"],
+)
+async def test_whatever_redis_refuses_with_is_a_fault_of_the_store_until_it_answers(
+    make_store: MakeStore, refusal: str
+) -> None:
+    said = f"-{refusal}"
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while piece := await reader.read(65536):
+            for command in re.findall(b"EVALSHA|SETINFO", piece):
+                writer.write(f"{said if command == b'EVALSHA' else '+OK'}\r\n".encode())
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        store = make_store(url=f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0")
+        with pytest.raises(StoreUnavailable):
+            await store.count()
+        said = ":7"
+        assert await store.count() == 7
+        await store.close()
 
 
 async def test_one_refused_command_spoils_no_other(make_store: MakeStore) -> None:
