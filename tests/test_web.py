@@ -12,6 +12,8 @@ import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
+from rolloutgym.server.environments.tasks import TaskSet
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 NASTY = "<img src=x onerror=\"document.title='pwned'\"><script>document.title='pwned'</script>\u202e &lt;b&gt; \x1b[31m"
@@ -19,7 +21,7 @@ NASTY = "<img src=x onerror=\"document.title='pwned'\"><script>document.title='p
 
 def test_the_page_is_self_contained_and_strict(start_service: Callable[..., str], noop: Any) -> None:
     url = start_service(environments={"noop": noop}, api_key="secret")
-    with httpx2.Client(base_url=url, follow_redirects=True) as http:
+    with httpx2.Client(base_url=url, follow_redirects=True, timeout=60) as http:
         for path in ("/", "/web"):
             page = http.get(path)
             assert (page.status_code, page.url.path) == (200, "/web/")
@@ -65,6 +67,25 @@ def page(browser: Browser) -> Iterator[Page]:
     page.close()
     # The browser logs every failed request by itself.
     assert [complaint for complaint in complaints if not complaint.startswith("Failed to load resource")] == []
+
+
+@pytest.fixture
+def hold(page: Page) -> Callable[[str], Callable[[], None]]:
+    """`let_go = hold("splits|step")` keeps requests with these last words of a path on their way; each `let_go()` waits
+    for the next one and lets it pass."""
+
+    def start(words: str) -> Callable[[], None]:
+        held: list[Route] = []
+        page.route(re.compile(f"/({words})$"), lambda route: held.append(route))
+
+        def let_go() -> None:
+            while not held:
+                page.wait_for_timeout(20)
+            held.pop(0).continue_()
+
+        return let_go
+
+    return start
 
 
 def _screenshot(page: Page, name: str) -> None:
@@ -113,15 +134,10 @@ def test_mistakes_and_limits_are_shown(page: Page, service_url: str) -> None:
 
 
 @pytest.mark.browser
-def test_what_is_chosen_and_written_while_answers_are_on_their_way_stays(page: Page, service_url: str) -> None:
-    held: list[Route] = []
-    page.route(re.compile("/(splits|num_tasks|step)$"), lambda route: held.append(route))
-
-    def let_go() -> None:
-        while not held:
-            page.wait_for_timeout(20)
-        held.pop().continue_()
-
+def test_what_is_chosen_and_written_while_answers_are_on_their_way_stays(
+    page: Page, service_url: str, hold: Callable[[str], Callable[[], None]]
+) -> None:
+    let_go = hold("splits|num_tasks|step")
     page.goto(service_url)
     page.get_by_label("Task").fill("0")
     page.get_by_label("Seed").fill("7")
@@ -145,6 +161,87 @@ def test_what_is_chosen_and_written_while_answers_are_on_their_way_stays(page: P
 
 
 @pytest.mark.browser
+def test_a_second_press_sends_nothing_and_answers_leave_the_focus_where_it_is(
+    page: Page, service_url: str, hold: Callable[[str], Callable[[], None]]
+) -> None:
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.post_data or "") if request.url.endswith("/step") else None)
+    let_go = hold("step")
+    page.goto(service_url)
+    page.get_by_label("Environment").select_option("sql")
+    page.get_by_role("button", name="Begin").click()
+    box = page.get_by_label("What the model would say")
+    box.fill("QUERY SELECT 1")
+    box.press("Control+Enter")
+    box.press("Control+Enter")
+    box.fill("ANSWER half")
+    page.get_by_label("Task").fill("5")
+    let_go()
+    said = page.locator("#conversation .message.assistant")
+    expect(said).to_have_count(1)
+    expect(page.get_by_label("Task")).to_be_focused()
+    expect(box).to_have_value("ANSWER half")
+    box.press("End")
+    box.press_sequentially(" done")
+    box.press("Control+Enter")
+    let_go()
+    expect(said).to_have_count(2)
+    assert [json.loads(body)["action"]["text"] for body in sent] == ["QUERY SELECT 1", "ANSWER half done"]
+
+
+@pytest.mark.browser
+def test_an_episode_that_cannot_begin_ends_no_other(
+    page: Page, service_url: str, hold: Callable[[str], Callable[[], None]]
+) -> None:
+    let_go = hold("reset")
+    page.goto(service_url)
+    page.get_by_label("Environment").select_option("sql")
+    page.get_by_role("button", name="Begin").click()
+    let_go()
+    page.get_by_label("Task").fill("99999")
+    page.get_by_role("button", name="Begin").click()
+    box = page.get_by_label("What the model would say")
+    box.fill("ANSWER 1")
+    let_go()
+    expect(page.get_by_role("alert")).to_contain_text("task_not_found")
+    expect(box).to_have_value("ANSWER 1")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator("#figures")).to_contain_text("answered")
+    page.get_by_role("button", name="Play it again").click()
+    let_go()
+    expect(page.locator("#figures")).to_contain_text("running")
+    expect(box).to_have_value("")
+
+
+@pytest.mark.browser
+def test_splits_that_come_late_are_no_other_environments(
+    page: Page,
+    start_service: Callable[..., str],
+    make_noop: Callable[[], Any],
+    hold: Callable[[str], Callable[[], None]],
+) -> None:
+    first, second = make_noop(), make_noop()
+    second.name = "other"
+    second.tasks = TaskSet(list(first.tasks.of_split("test")))
+    address = f"{start_service(environments={'noop': first, 'other': second})}/web/#play?environment=noop&split=test"
+    let_go = hold("list_environments|splits")
+    page.goto(address)
+    # What the address names is kept, although it is another now.
+    page.get_by_role("tab", name="Read episodes").click()
+    page.get_by_role("tab", name="Play").click()
+    let_go()
+    let_go()
+    expect(page.get_by_label("Split")).to_have_value("test")
+    page.get_by_label("Split").select_option("train")
+    page.get_by_label("Environment").select_option("other")
+    page.get_by_label("Environment").select_option("noop")
+    let_go()
+    let_go()
+    expect(page.get_by_role("button", name="Begin")).to_be_enabled()
+    expect(page.get_by_label("Split")).to_have_value("train")
+
+
+@pytest.mark.browser
 def test_an_episode_can_be_played_again_from_its_address(page: Page, service_url: str) -> None:
     page.goto(service_url)
     page.get_by_label("Environment").select_option("toolcall")
@@ -155,7 +252,7 @@ def test_an_episode_can_be_played_again_from_its_address(page: Page, service_url
     expect(figures).to_contain_text("running")
     # The seed was drawn by the service, and is exact although a browser's numbers are not.
     task, seed = (figures.locator("tr", has_text=name).locator("td").inner_text() for name in ("task", "seed"))
-    episodes = httpx2.post(f"{service_url}/toolcall/reset", json={"task_id": task, "seed": int(seed)})
+    episodes = httpx2.post(f"{service_url}/toolcall/reset", json={"task_id": task, "seed": int(seed)}, timeout=60)
     assert episodes.json()["seed"] == int(seed) < 2**53
     address = page.url
     page.get_by_label("What the model would say").fill("No idea.")

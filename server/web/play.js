@@ -4,6 +4,8 @@
 import { byId, card, componentFacts, facts, fail, make, number, success } from "./show.js";
 
 const base = new URL("../", document.baseURI);
+/** What the page's address named when it was opened, by the fields' ids. */
+const asked = new URLSearchParams(location.hash.split("?")[1] ?? "");
 let episode = null; // { environment, id, step, total, components, observation, done }
 
 async function call(method, path, body) {
@@ -20,10 +22,12 @@ async function call(method, path, body) {
 }
 
 let last = Promise.resolve();
+let focused = null; // when the work that runs was begun
 
 /** Run `work` after what has been begun before, with the page's buttons held; its failure is shown. */
 function busy(work) {
   last = last.then(async () => {
+    focused = document.activeElement;
     const buttons = document.querySelectorAll("#play button");
     buttons.forEach((button) => { button.disabled = true; });
     try {
@@ -45,18 +49,22 @@ export function connect() {
   });
 }
 
-/** What the page's address names, by the fields' ids. */
-const asked = () => new URLSearchParams(location.hash.split("?")[1] ?? "");
+/** Lead to the element, unless a person has gone elsewhere while an answer was on its way. */
+function leadTo(element) {
+  if ([focused, document.body].includes(document.activeElement)) element.focus();
+}
 
 /** Offer `names`, without taking from a person what is chosen already, be it while they were on their way. */
 function offer(id, names) {
-  const chosen = byId(id).value || asked().get(id);
+  const chosen = byId(id).value || asked.get(id);
   byId(id).replaceChildren(...names.map((name) => make("option", {}, name)));
   if (names.includes(chosen)) byId(id).value = chosen;
 }
 
 async function showSplits() {
-  const splits = await call("GET", `${byId("environment").value}/splits`);
+  const environment = byId("environment").value;
+  const splits = await call("GET", `${environment}/splits`);
+  if (byId("environment").value !== environment) return; // another was chosen meanwhile, and asks for its own
   offer("split", splits.map(({ name }) => name));
   await showCount();
 }
@@ -77,14 +85,15 @@ async function begin() {
 }
 
 async function reset(environment, request) {
-  if (episode !== null) await leave();
+  const written = byId("text").value;
   const answer = await call("POST", `${environment}/reset`, request);
+  if (episode !== null) leave(episode);
   const { episode_id: id, seed, task_id: task } = answer;
   episode = { environment, id, seed, task, split: request.split, total: 0, components: {} };
   history.replaceState(null, "", `#play?${new URLSearchParams({ environment, split: request.split, task, seed })}`);
   byId("welcome").hidden = true;
   byId("conversation").replaceChildren();
-  byId("text").value = "";
+  clear(written);
   take(answer);
   episode.tools = answer.observation.tools ?? [];
   draw();
@@ -92,11 +101,14 @@ async function reset(environment, request) {
 
 const again = ({ environment, split, task, seed }) => reset(environment, { split, task_id: task, seed });
 
-async function leave() {
-  const { environment, id } = episode;
-  episode = null;
-  // The service also ends it by itself, some time after the last request.
-  await call("DELETE", `${environment}/episodes/${encodeURIComponent(id)}`).catch(() => null);
+/** Nobody waits for it: the service also ends an episode by itself, some time after the last request. */
+function leave({ environment, id }) {
+  call("DELETE", `${environment}/episodes/${encodeURIComponent(id)}`).catch(() => null);
+}
+
+/** Empty the box, unless the next turn has been begun there meanwhile. */
+function clear(written) {
+  if (byId("text").value === written) byId("text").value = "";
 }
 
 async function act() {
@@ -105,8 +117,7 @@ async function act() {
   const { environment, id, step } = episode;
   const answer = await call("POST", `${environment}/step`, { episode_id: id, step, action: { text } });
   byId("conversation").append(card({ role: "assistant", content: text }, `reward ${number(answer.reward)}`));
-  // The next turn may have been begun meanwhile.
-  if (byId("text").value === text) byId("text").value = "";
+  clear(text);
   take(answer);
   draw();
 }
@@ -182,15 +193,15 @@ function draw() {
   if (episode.done) {
     const end = endCard(episode);
     byId("conversation").append(end);
-    end.querySelector("button").focus();
+    leadTo(end.querySelector("button"));
   } else {
-    byId("text").focus();
+    leadTo(byId("text"));
   }
   (episode.done ? byId("conversation").lastElementChild : byId("act")).scrollIntoView({ block: "nearest" });
 }
 
 export function wire() {
-  for (const id of ["task", "seed"]) byId(id).value = asked().get(id) ?? "";
+  for (const id of ["task", "seed"]) byId(id).value ||= asked.get(id) ?? "";
   const on = (id, event, work) => byId(id).addEventListener(event, (fired) => { fired.preventDefault(); busy(work); });
   on("environment", "change", showSplits);
   on("split", "change", showCount);
@@ -199,7 +210,8 @@ export function wire() {
   on("truncate", "click", cutOff);
   byId("access").addEventListener("submit", (fired) => { fired.preventDefault(); connect(); });
   byId("text").addEventListener("keydown", (pressed) => {
-    if (pressed.key === "Enter" && (pressed.ctrlKey || pressed.metaKey)) byId("act").requestSubmit();
+    // By its button, which is held while an answer is on its way: a second press would send what is half written then.
+    if (pressed.key === "Enter" && (pressed.ctrlKey || pressed.metaKey)) byId("send").click();
   });
   byId("key").addEventListener("change", connect);
 }
