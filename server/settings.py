@@ -57,8 +57,8 @@ class Settings(BaseSettings):
     """Longest time a step may take, seconds."""
     drain_s: Annotated[float, Field(ge=0)] = 5.0
     """How long shutdown waits for what is in flight, seconds."""
-    store: Annotated[str, Field(pattern="^(memory|rediss?://.+)$")] = "memory"
-    """`memory`, or `redis://…`."""
+    store: Annotated[str, Field(pattern=r"^(memory|rediss?://[^/?]+(/\d*)?(\?.+)?|unix://.+)$", repr=False)] = "memory"
+    """`memory`, or a Redis: `redis://:PASSWORD@HOST:PORT/NUMBER`, `rediss://…` by TLS, `unix://PATH`."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """How much is logged, to standard error."""
 

@@ -133,7 +133,9 @@ return redis.call('DEL', KEYS[1])
 
 
 class RedisStore:
-    """See `store.Store`. `ended` is how many ended records are kept for repeated requests, the last ones."""
+    """See `store.Store`. `ended` is how many ended records are kept for repeated requests, the last ones.
+
+    `ValueError` where the address is none; whether something answers there is seen when it is asked."""
 
     shared: ClassVar[bool] = True
 
@@ -148,6 +150,10 @@ class RedisStore:
             protocol=2,
             retry=Retry(NoBackoff(), 0),
         )
+        try:
+            self._redis.connection_pool.make_connection()
+        except TypeError as error:
+            raise ValueError(f"the store's address has an option that is none: {error}") from None
         self._idle_ms = _milliseconds(idle_timeout_s)
         self._ended = ended
         self._name = uuid.uuid4().hex

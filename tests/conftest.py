@@ -436,15 +436,15 @@ def _until_listening(port: int, what: str) -> None:
 class RedisServer:
     """A Redis of the tests' own, without a disk."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *flags: str) -> None:
         self.port = _free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
-        self._folder = folder
+        self._flags = ["--save", "", "--dir", str(folder), *flags]
         self.start()
 
     def start(self) -> None:
         address = ["--bind", "127.0.0.1", "--port", str(self.port)]
-        command = ["redis-server", *address, "--save", "", "--dir", str(self._folder)]
+        command = ["redis-server", *address, *self._flags]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         _until_listening(self.port, "redis-server")
 

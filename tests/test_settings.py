@@ -52,6 +52,7 @@ def test_lists_have_commas(monkeypatch: pytest.MonkeyPatch, text: str, names: tu
         ("ROLLOUTGYM_STEP_TIMEOUT_S", "nan", "finite"),
         ("ROLLOUTGYM_IDLE_TIMEOUT_S", "inf", "finite"),
         ("ROLLOUTGYM_STORE", "mysql://x", "memory"),
+        ("ROLLOUTGYM_STORE", "redis://host/main", "pattern"),
     ],
 )
 def test_a_wrong_variable_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str) -> None:
@@ -60,8 +61,8 @@ def test_a_wrong_variable_is_refused(monkeypatch: pytest.MonkeyPatch, name: str,
         Settings()
 
 
-def test_the_key_is_not_shown() -> None:
-    assert "hush" not in repr(Settings(api_key="hush"))
+def test_the_key_and_the_stores_password_are_not_shown() -> None:
+    assert "hush" not in repr(Settings(api_key="hush", store="redis://:hush@host/0"))
 
 
 def test_a_key_is_what_a_header_can_carry() -> None:

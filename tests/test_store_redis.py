@@ -4,8 +4,11 @@ import asyncio
 import os
 import random
 import re
+import shutil
 import signal
-from collections.abc import AsyncIterator, Callable
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import redis
 
 from rolloutgym.models import StopReason
 from rolloutgym.server.errors import CapacityReached, StoreUnavailable
+from rolloutgym.server.settings import Settings
 from rolloutgym.server.store import Key, Overtaken, Record, Taken
 from rolloutgym.server.store_redis import RedisStore
 
@@ -255,6 +259,67 @@ async def test_only_so_many_ended_records_are_kept(make_store: MakeStore) -> Non
         await store.append(await begun(store, Key("code", f"e{number}")), taken(0, done=True))
     kept = [key.episode_id for key in keys if await store.load(key, None) is not None]
     assert kept == ["e3", "e5"]
+
+
+# ---- where it is ----
+
+PASSWORD = "s/cret"
+
+
+@pytest.fixture
+def locked_redis(redis_server: Any, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """One that asks for a password, by the ways there are to it."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    certificate = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=redis"]
+    files = ["-keyout", str(tmp_path / "key"), "-out", str(tmp_path / "certificate")]
+    name = ["-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(["openssl", "req", *certificate, *files, *name], check=True, capture_output=True)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    flags = {
+        "requirepass": PASSWORD, "unixsocket": tmp_path / "socket", "tls-port": port, "tls-auth-clients": "no",
+        "tls-key-file": tmp_path / "key", "tls-cert-file": tmp_path / "certificate",
+    }  # fmt: skip
+    server = type(redis_server)(
+        tmp_path, *(str(part) for name, value in flags.items() for part in (f"--{name}", value))
+    )
+    yield {
+        "redis": f"redis://:s%2Fcret@127.0.0.1:{server.port}/3",
+        "rediss": f"rediss://:s%2Fcret@127.0.0.1:{port}/3?ssl_ca_certs={tmp_path}/certificate",
+        "unix": f"unix://:s%2Fcret@{tmp_path}/socket?db=3",
+        "wrong": f"redis://:another@127.0.0.1:{server.port}/3",
+        "untrusted": f"rediss://:s%2Fcret@127.0.0.1:{port}/3",
+    }
+    server.stop()
+
+
+@pytest.mark.parametrize("way", ["redis", "rediss", "unix"])
+async def test_a_redis_has_a_password_a_number_and_several_ways_to_it(
+    make_store: MakeStore, locked_redis: dict[str, str], way: str
+) -> None:
+    store = make_store(url=Settings(store=locked_redis[way]).store)
+    await begun(store)
+    with redis.Redis.from_url(locked_redis["redis"]) as third:
+        assert third.exists("rolloutgym:record:sql:e1") == 1
+    await store.close()
+
+
+@pytest.mark.parametrize("way", ["wrong", "untrusted"])
+async def test_a_redis_that_is_refused_or_refuses_is_told_without_its_password(
+    make_store: MakeStore, locked_redis: dict[str, str], way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = make_store(url=locked_redis[way])
+    with pytest.raises(StoreUnavailable):
+        await store.count()
+    (line,) = caplog.messages
+    assert "invalid" in line or "certificate" in line
+    assert not {"another", "cret"} & set(re.split(r"\W", line))
+
+
+def test_an_option_that_is_none_is_told_at_once() -> None:
+    with pytest.raises(ValueError, match="ssl_ca_cert'"):
+        RedisStore("rediss://127.0.0.1:1/0?ssl_ca_cert=/x", idle_timeout_s=1.0, ended=1)
 
 
 # ---- when Redis fails ----
