@@ -151,7 +151,7 @@ class RedisStore:
             retry=Retry(NoBackoff(), 0),
         )
         try:
-            self._redis.connection_pool.make_connection()
+            self._redis.connection_pool.make_connection()  # type: ignore[no-untyped-call]
         except TypeError as error:
             raise ValueError(f"the store's address has an option that is none: {error}") from None
         self._idle_ms = _milliseconds(idle_timeout_s)

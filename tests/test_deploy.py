@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import kubernetes_validate
 import pytest
 import yaml
@@ -63,7 +64,8 @@ def test_pods_are_confined_and_probed() -> None:
     assert (security["readOnlyRootFilesystem"], security["allowPrivilegeEscalation"]) == (True, False)
     assert security["capabilities"] == {"drop": ["ALL"]}
     probes = {name: container[name]["httpGet"]["path"] for name in ("startupProbe", "readinessProbe", "livenessProbe")}
-    assert probes == {"startupProbe": "/ready", "readinessProbe": "/ready", "livenessProbe": "/health"}
+    # No restart mends a Redis that does not answer.
+    assert probes == {"startupProbe": "/health", "readinessProbe": "/ready", "livenessProbe": "/health"}
     assert {"requests", "limits"} == set(container["resources"])
     # Variables of the Service rolloutgym would be taken for settings, and refused.
     assert pod["enableServiceLinks"] is False
@@ -71,6 +73,44 @@ def test_pods_are_confined_and_probed() -> None:
     drain_s = float(manifest_of("ConfigMap")["data"]["ROLLOUTGYM_DRAIN_S"])
     pause_s = float(container["lifecycle"]["preStop"]["exec"]["command"][1])
     assert pod["terminationGracePeriodSeconds"] > drain_s + pause_s + 5
+
+
+def test_the_autoscaler_alone_says_how_many_pods_there_are() -> None:
+    assert "replicas" not in manifest_of("Deployment")["spec"]
+    scaler, spared = manifest_of("HorizontalPodAutoscaler")["spec"], manifest_of("PodDisruptionBudget")["spec"]
+    assert 0 < spared["minAvailable"] < scaler["minReplicas"] < scaler["maxReplicas"]
+
+
+def test_only_the_service_reaches_redis_and_only_redis_is_reached() -> None:
+    labels = manifest_of("Deployment")["spec"]["template"]["metadata"]["labels"]
+    guarded = manifest_of("NetworkPolicy", "rolloutgym-redis")["spec"]
+    (entry,) = guarded["ingress"]
+    assert entry == {"from": [{"podSelector": {"matchLabels": labels}}], "ports": [{"port": 6379}]}
+    assert ("egress" in guarded, guarded["policyTypes"]) == (False, ["Ingress", "Egress"])
+    reached = manifest_of("NetworkPolicy")["spec"]["egress"]
+    assert reached[0] == {"to": [{"podSelector": guarded["podSelector"]}], "ports": [{"port": 6379}]}
+    assert [{port["port"] for port in each["ports"]} for each in reached[1:]] == [{53}]
+
+
+BYTES = {"mb": 2**20, "gb": 2**30, "Mi": 2**20, "Gi": 2**30}
+
+
+def test_redis_has_room_for_the_records_and_refuses_rather_than_forgets() -> None:
+    """As many live and as many ended ones as the capacity is, of the size that docs/deployment.md names."""
+    page = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    (most,) = re.findall(r"(\d+) kB for a long one", page)
+    (container,) = manifest_of("Deployment", "rolloutgym-redis")["spec"]["template"]["spec"]["containers"]
+    cluster = int(manifest_of("ConfigMap")["data"]["ROLLOUTGYM_CAPACITY"])
+    for command, capacity in (
+        (container["args"], cluster),
+        (COMPOSE["services"]["redis"]["command"], Settings.model_fields["capacity"].default),
+    ):
+        flags = dict(zip(command[1::2], command[2::2], strict=True))
+        assert (flags["--save"], flags["--maxmemory-policy"]) == ("", "noeviction")
+        room = int(flags["--maxmemory"][:-2]) * BYTES[flags["--maxmemory"][-2:]]
+        assert room > 2 * capacity * int(most) * 1000
+    limit = container["resources"]["limits"]["memory"]
+    assert int(limit[:-2]) * BYTES[limit[-2:]] > 6 * 2**30
 
 
 def settings_of(variables: dict[str, str]) -> Settings:
@@ -96,6 +136,14 @@ def test_the_compose_file_ties_replicas_redis_and_nginx_together() -> None:
     nginx = (ROOT / "deploy" / "nginx" / "nginx.conf").read_text(encoding="utf-8")
     assert re.findall(r"server ([\w-]+):8000 .* resolve;", nginx) == ["rolloutgym"]
     assert services["nginx"]["volumes"] == ["./deploy/nginx/nginx.conf:/etc/nginx/nginx.conf:ro"]
+    # Each waits until what it needs is healthy; a replica says so by the image's own check.
+    assert replica["depends_on"] == {"redis": {"condition": "service_healthy"}}
+    assert services["nginx"]["depends_on"] == {"rolloutgym": {"condition": "service_healthy"}}
+    assert services["redis"]["healthcheck"]["test"] == ["CMD", "redis-cli", "ping"]
+    assert set(replica["healthcheck"]) == {"interval"}
+    # A silent WebSocket, and a step that takes as long as it may.
+    hours = re.findall(r"proxy_(?:read|send)_timeout (\d+)h;", nginx)
+    assert [3600 * int(each) > Settings.model_fields["step_timeout_s"].default for each in hours] == [True, True]
     # Nobody but this machine reaches it unasked.
     assert services["nginx"]["ports"] == ["${PUBLISH:-127.0.0.1:8000}:8000"]
     assert not {"ports", "network_mode"} & (set(replica) | set(services["redis"]))
@@ -117,8 +165,20 @@ def test_nginx_as_shipped_passes_both_transports_and_keeps_an_episode_where_it_i
                 with client.environment("noop").reset(seed=seed) as episode:
                     totals = [episode.step({"add": 1.0}).observation.total for _ in range(3)]
                     assert totals == [1.0, 2.0, 3.0]
+    with httpx2.Client(base_url=f"{balancer}/noop") as http:
+        for number in range(8):
+            ors = {"x-session-id": f"ors-{number}"}
+            http.post("/create", json={"split": "train", "index": 0}, headers=ors).raise_for_status()
+            for _ in range(3):
+                assert "total" in http.post("/call", json={"name": "add", "input": {"add": 1}}, headers=ors).text
+            mcp: dict[str, str] = {}
+            for method, params in (("initialize", {}), *[("tools/call", {"name": "add", "arguments": {"add": 1}})] * 3):
+                call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+                answer = http.post("/mcp", json=call, headers=mcp)
+                assert "result" in answer.json()
+                mcp = {"mcp-session-id": answer.headers["mcp-session-id"]}
     # No step was replayed, and both had some.
-    assert sum(one.steps for one in environments) == 2 * 8 * 3
+    assert sum(one.steps for one in environments) == 4 * 8 * 3
     assert all(one.steps for one in environments)
 
 
