@@ -9,6 +9,8 @@ import httpx2
 import pytest
 from websockets.sync.client import connect
 
+from rolloutgym.server.errors import StoreUnavailable
+
 
 @pytest.fixture(scope="module")
 def http(shared_noop: tuple[Any, str]) -> Iterator[httpx2.Client]:
@@ -141,6 +143,28 @@ def test_an_agents_connection_keeps_its_episode_and_lets_it_go(
             return
         time.sleep(0.01)
     pytest.fail("its episode stayed")
+
+
+def test_an_answer_is_not_lost_with_the_store(
+    start_service: Callable[..., str], noop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = start_service({"noop": noop})
+    sessions = noop.server.config.app.state.service.sessions
+    attach, tried = sessions.attach, []
+
+    async def attach_at_the_second_try(*episode: Any) -> None:
+        tried.append(episode)
+        if len(tried) == 1:
+            raise StoreUnavailable("the store is away")
+        await attach(*episode)
+
+    monkeypatch.setattr(sessions, "attach", attach_at_the_second_try)
+    httpx2.post(f"{url}/noop/reset", json={"episode_id": "e"})
+    with connect(f"{url.replace('http', 'ws', 1)}/noop/mcp?episode_id=e", proxy=None) as socket:
+        for total in ("total 1", "total 2", "total 3"):
+            socket.send('{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"add","arguments":{"add":1}}}')
+            assert json.loads(socket.recv())["result"]["data"] == total
+    assert len(tried) == 2
 
 
 @pytest.mark.parametrize(

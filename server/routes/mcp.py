@@ -13,7 +13,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from rolloutgym.models import EpisodeId
 from rolloutgym.server.environments.registry import AnyEnvironment
-from rolloutgym.server.errors import EpisodeNotFound
+from rolloutgym.server.errors import ServiceError
 from rolloutgym.server.mcp import PARSE_ERROR, Agent, Call, RpcError
 from rolloutgym.server.routes.bodies import JsonBytes, body_of, read_body
 from rolloutgym.server.service import Service
@@ -56,7 +56,8 @@ def add_mcp_routes(app: FastAPI, service: Service, environment: AnyEnvironment) 
             while (received := await socket.receive())["type"] != "websocket.disconnect":
                 answer = await answer_json(agent, received.get("text") or received.get("bytes") or b"")
                 if attached is None and agent.episode_id is not None:
-                    with suppress(EpisodeNotFound):
+                    # Where that fails the answer still counts, and the next message tries again.
+                    with suppress(ServiceError):
                         await service.sessions.attach(environment, agent.episode_id)
                         attached = agent.episode_id
                 if answer is not None:
