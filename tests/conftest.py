@@ -109,8 +109,8 @@ class NoopEnvironment(Environment[NoopTask, NoopOptions, NoopAction, NoopObserva
     """Names that steps have begun to wait for."""
     faults: dict[str, Callable[[], float]] = field(default_factory=dict)
     """What `fault` does: raise, or return the reward."""
-    open: int = 0
-    """Live episodes."""
+    live: set["NoopEpisode"] = field(default_factory=set)
+    """Episodes that nobody has closed. Cleared, it counts no episode of an earlier test, which may yet end."""
     steps: int = 0
     """Steps that ran, replayed ones too."""
     running: bool = False
@@ -118,6 +118,10 @@ class NoopEnvironment(Environment[NoopTask, NoopOptions, NoopAction, NoopObserva
     """The service's, once it runs: tests let steps go on with `loop.call_soon_threadsafe`."""
     server: Server | None = None
     """What serves it in a thread."""
+
+    @property
+    def open(self) -> int:
+        return len(self.live)
 
     async def start(self) -> None:
         self.running = True
@@ -145,8 +149,7 @@ class NoopEpisode(Episode[NoopAction]):
         self._random = seeded_random(seed, task.id)
         self._total = 0.0
         self._turn = 0
-        self._closed = False
-        environment.open += 1
+        environment.live.add(self)
 
     async def reset(self) -> NoopObservation:
         if self._options.reset_fault is not None:
@@ -191,9 +194,7 @@ class NoopEpisode(Episode[NoopAction]):
         return self._environment.tools()
 
     async def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._environment.open -= 1
+        self._environment.live.discard(self)
 
     def _outcome(self, echoed: str, reward: float, stop: StopReason | None, truncated: bool) -> Outcome:
         info = Info(

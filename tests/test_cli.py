@@ -131,13 +131,13 @@ def test_serve_says_where_it_listens_and_stops_when_asked() -> None:
             assert re.fullmatch(r"listening on http://127\.0\.0\.1:\d+\n", line)
             url = line.removeprefix("listening on ").strip()
             # Flags win over variables, and the service is ready once it says so.
-            assert httpx2.get(f"{url}/ready").status_code == 200
-            assert httpx2.get(f"{url}/list_environments").status_code == 401
-            answer = httpx2.get(f"{url}/list_environments", headers={"authorization": "Bearer sesame"})
+            assert httpx2.get(f"{url}/ready", timeout=60).status_code == 200
+            assert httpx2.get(f"{url}/list_environments", timeout=60).status_code == 401
+            answer = httpx2.get(f"{url}/list_environments", headers={"authorization": "Bearer sesame"}, timeout=60)
             assert answer.json() == ["toolcall"]
         finally:
             process.send_signal(signal.SIGTERM)
-            out, err = process.communicate(timeout=20)
+            out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "")
     assert "Traceback" not in err
     assert "sesame" not in err

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import Any, Literal, assert_type, cast
+from typing import Any, TypeVar, assert_type, cast
 
 import pytest
 import stamina
@@ -48,6 +48,7 @@ from rolloutgym.models import (
 from rolloutgym.server import errors as service_errors
 
 Connect = Callable[..., Client]
+T = TypeVar("T")
 
 
 @pytest.fixture(autouse=True)
@@ -104,7 +105,8 @@ def noop(shared_noop: tuple[Any, str]) -> Iterator[Any]:
     """The environment of the service that all tests here share; its counts start anew."""
     environment, _ = shared_noop
     environment.steps = 0
-    environment.open = 0
+    environment.live.clear()
+    environment.waiting.clear()
     yield environment
     environment.faults.clear()
 
@@ -359,13 +361,13 @@ def test_a_fault_that_stays_is_raised_and_is_no_reward(client: Client, noop: Any
 
 
 class BadWire:
-    """A TCP forwarder in front of a service. It swallows `lose_answers` answers, each with its connection, and cuts
-    connections on which nothing is said for `idle_s`, as proxies do."""
+    """A TCP forwarder in front of a service. It swallows `lose_answers` answers, each with its connection."""
 
     def __init__(self, url: str) -> None:
         self.lose_answers = 0
-        self.idle_s: float | None = None
         self.connections = 0
+        self.answers = 0
+        """What was said by the service, as it came."""
         self._target = ("127.0.0.1", int(url.rpartition(":")[2]))
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._threads = [threading.Thread(target=self._accept)]
@@ -402,9 +404,10 @@ class BadWire:
     def _forward(self, near: socket.socket, far: socket.socket) -> None:
         asked = False
         with near, far, suppress(OSError):
-            while ready := select.select([near, far], [], [], self.idle_s)[0]:
-                for end in ready:
+            while True:
+                for end in select.select([near, far], [], [])[0]:
                     data = end.recv(65536)
+                    self.answers += end is far
                     if end is far and asked and self.lose_answers > 0:
                         self.lose_answers -= 1
                         return
@@ -465,12 +468,15 @@ def test_closing_frees_the_place_also_where_the_connection_is_gone(connect: Conn
 
 
 @pytest.mark.parametrize("connect", ["sync-websocket", "async-websocket"], indirect=True)
-def test_pings_keep_a_silent_connection_open(connect: Connect, wire: BadWire, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_connection_is_pinged_and_stays(
+    connect: Connect, wire: BadWire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Proxies cut those on which nothing is said."""
     for module in ("websocket", "async_websocket"):
-        monkeypatch.setattr(f"rolloutgym.client.{module}.PING_INTERVAL_S", 0.1)
-    wire.idle_s = 0.5
+        monkeypatch.setattr(f"rolloutgym.client.{module}.PING_INTERVAL_S", 0.05)
     episode = connect(wire.url).environment("noop").reset()
-    time.sleep(1.5)
+    so_far = wire.answers
+    eventually(lambda: wire.answers >= so_far + 5)
     assert episode.step({"add": 1.0}).step_count == 1
     assert wire.connections == 1
 
@@ -506,29 +512,25 @@ def test_a_farewell_that_fails_hides_no_error(connect: Connect, wire: BadWire) -
 
 def test_a_slow_step_outlives_the_clients_patience(connect: Connect, url: str, noop: Any) -> None:
     """The step goes on; asked for again, it gives its one answer."""
-    episode = connect(url, timeout_s=0.3, retries=0).environment("noop").reset()
-    noop.gates["gate"] = gate = Gate()
-    with pytest.raises(ConnectionFailed):
-        episode.step({"wait": "gate", "add": 1.0})
-    gate.open()
-    patient = connect(url).environment("noop").resume(episode.id)
-    assert patient.state().episode_id == episode.id
-    result = episode.step({"wait": "gate", "add": 1.0})
+    impatient = connect(url, timeout_s=0.3, retries=0).environment("noop")
+    episode = insist(impatient.reset)
+    noop.gates["gate"] = gate = asyncio.Event()
+    action = {"wait": "gate", "add": 1.0}
+    while "gate" not in noop.waiting:  # at the first time, unless the request itself took too long
+        with pytest.raises(ConnectionFailed):
+            episode.step(action)
+    noop.loop.call_soon_threadsafe(gate.set)
+    result = insist(lambda: episode.step(action))
     assert (result.step_count, episode.total_reward, noop.steps) == (1, 1.0, 1)
+    patient = connect(url).environment("noop").resume(episode.id)
+    assert patient.state().total_reward == 1.0
 
 
-class Gate(asyncio.Event):
-    """Opened from the test's thread, waited for on the service's event loop."""
-
-    loop: asyncio.AbstractEventLoop | None = None
-
-    async def wait(self) -> Literal[True]:
-        self.loop = asyncio.get_running_loop()
-        return await super().wait()
-
-    def open(self) -> None:
-        assert self.loop is not None
-        self.loop.call_soon_threadsafe(self.set)
+def insist(ask: Callable[[], T]) -> T:
+    """The answer that comes in time."""
+    while True:
+        with suppress(ConnectionFailed):
+            return ask()
 
 
 # ---- many at once ---------------------------------------------------------------------------------------------------

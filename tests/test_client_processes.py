@@ -86,7 +86,7 @@ episode = client.environment("noop").reset()
 reading, writing = os.pipe()
 if os.fork() == 0:
     result = episode.step({"add": 2})
-    (open_now,) = (line for line in httpx2.get(sys.argv[1] + "/metrics").text.splitlines()
+    (open_now,) = (line for line in httpx2.get(sys.argv[1] + "/metrics", timeout=60).text.splitlines()
                    if line.startswith("rolloutgym_websockets "))
     print(result.reward, open_now.split()[1], flush=True)
     os._exit(0)
