@@ -39,8 +39,8 @@ class Container:
         mounts: Mapping[str | Path, str] | None = None,
         ready_within_s: float = 60.0,
     ) -> None:
-        """`settings` are the service's, by field (`{"environments": ["sql"], "sql_data": "/data"}`); `mounts` are
-        folders or files of this machine and where the service reads them (`{"spider": "/data"}`).
+        """`settings` are the service's, by field (`{"environments": ["sql"], "sql_data": "/data"}`), None being the
+        default; `mounts` are folders or files of this machine and where the service reads them (`{"spider": "/data"}`).
 
         Raises `ConnectionFailed` if no engine answers, the image is missing, or the service does not become ready.
         """
@@ -192,7 +192,9 @@ def _create(engine: Any, image: str, settings: Mapping[str, object], mounts: Map
         return engine.containers.create(
             image,
             _COMMAND,
-            environment={f"ROLLOUTGYM_{name.upper()}": _variable(value) for name, value in settings.items()},
+            environment={
+                f"ROLLOUTGYM_{name.upper()}": _variable(value) for name, value in settings.items() if value is not None
+            },
             mounts=[
                 Mount(inside, str(Path(here).absolute()), type="bind", read_only=True)
                 for here, inside in mounts.items()

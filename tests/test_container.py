@@ -18,7 +18,7 @@ import pytest
 
 from rolloutgym.cli.playing import oracle, play_episode
 from rolloutgym.client import Client, ConnectionFailed
-from rolloutgym.client.container import launch
+from rolloutgym.client.container import _create, launch
 from rolloutgym.server.environments.registry import build_environments
 from rolloutgym.server.sandbox.launch import read_layout
 from rolloutgym.server.settings import Settings
@@ -250,6 +250,33 @@ def test_a_service_that_cannot_start_says_why_and_leaves_no_container(engine: An
 def test_a_missing_image_says_how_to_build_it(engine: Any) -> None:
     with pytest.raises(ConnectionFailed, match="docker build -t no-such-image"), launch("no-such-image"):
         pass
+
+
+class RecordingEngine:
+    """Makes no container, and keeps what it was to make one of."""
+
+    def __init__(self) -> None:
+        self.containers = self
+        self.asked: dict[str, Any] = {}
+
+    def create(self, image: str, command: list[str], **options: Any) -> None:
+        self.asked = {"image": image, "command": command, **options}
+
+
+def test_a_container_is_confined_and_set_up_by_its_settings(tmp_path: Path) -> None:
+    engine = RecordingEngine()
+    settings = {"environments": ["sql", "code"], "api_key": None, "capacity": 7, "sql_empty_golds": True}
+    _create(engine, "image", settings, {tmp_path: "/data"})
+    asked = engine.asked
+    assert asked["environment"] == {
+        "ROLLOUTGYM_ENVIRONMENTS": "sql,code", "ROLLOUTGYM_CAPACITY": "7", "ROLLOUTGYM_SQL_EMPTY_GOLDS": "True"
+    }  # fmt: skip
+    # Reached from this machine alone, on a port that is free.
+    assert asked["ports"] == {"8000/tcp": ("127.0.0.1", None)}
+    assert (asked["read_only"], asked["cap_drop"], asked["security_opt"]) == (True, ["ALL"], ["no-new-privileges"])
+    assert (asked["auto_remove"], asked["stdin_open"]) == (True, True)
+    (mount,) = asked["mounts"]
+    assert (mount["Source"], mount["Target"], mount["ReadOnly"]) == (str(tmp_path), "/data", True)
 
 
 def test_without_an_engine_the_error_says_so(tmp_path: Path) -> None:
