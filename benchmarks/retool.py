@@ -89,6 +89,8 @@ def _measure(arguments: argparse.Namespace) -> dict[str, float]:
 
 
 def _settings(folder: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    from rolloutgym.training.tiny import ON_CPU
+
     return {
         "output_dir": folder,
         "per_device_train_batch_size": arguments.rows // 2,
@@ -98,12 +100,7 @@ def _settings(folder: str, arguments: argparse.Namespace) -> dict[str, Any]:
         "max_steps": arguments.steps,
         "learning_rate": 1e-5,
         "max_completion_length": 2 * arguments.length,
-        "save_strategy": "no",
-        "use_cpu": True,
-        "bf16": False,
-        "gradient_checkpointing": False,
-        "report_to": "none",
-        "disable_tqdm": True,
+        **ON_CPU,
     }
 
 

@@ -15,7 +15,7 @@ import trl
 from trl.trainer.grpo_config import GRPOConfig
 
 from rolloutgym.training.retool import RetoolConfig
-from rolloutgym.training.tiny import byte_tokenizer, tiny_llama
+from rolloutgym.training.tiny import ON_CPU, byte_tokenizer, tiny_llama
 
 torch.set_num_threads(1)  # tiny matrices; and test processes share the cores
 
@@ -50,8 +50,7 @@ def model() -> Any:
 
 def arguments(kind: Any, folder: Path, **settings: Any) -> Any:
     small = {"per_device_train_batch_size": 2, "num_generations": 2, "max_steps": 2, "max_completion_length": 24}
-    quiet = {"use_cpu": True, "bf16": False, "report_to": [], "save_strategy": "no", "disable_tqdm": True}
-    return kind(output_dir=str(folder), **(small | quiet | settings))
+    return kind(output_dir=str(folder), **(small | ON_CPU | settings))
 
 
 # ---- what needs nothing but this package's own extras ----------------------------------------------------------------

@@ -13,7 +13,7 @@ from peft import LoraConfig, get_peft_model
 from rolloutgym.training.datasets import make_dataset
 from rolloutgym.training.retool import RetoolConfig, RetoolTrainer
 from rolloutgym.training.retool.guards import RewardPlateau, StabilityGuard, StabilityRules
-from rolloutgym.training.tiny import byte_tokenizer, tiny_llama
+from rolloutgym.training.tiny import ON_CPU, byte_tokenizer, tiny_llama
 
 torch.set_num_threads(1)
 
@@ -31,10 +31,7 @@ def small(folder: Path, **settings: Any) -> RetoolConfig:
         "max_completion_length": 24,
         "max_turn_tokens": 12,
         "reply_tokens": 4,
-        "save_strategy": "no",
-        "use_cpu": True,
-        "bf16": False,
-        "disable_tqdm": True,
+        **ON_CPU,
     }
     return RetoolConfig(**{**defaults, **settings})
 
@@ -124,7 +121,7 @@ from accelerate.utils import gather_object
 from pathlib import Path
 from rolloutgym.training.datasets import make_dataset
 from rolloutgym.training.retool import RetoolConfig, RetoolTrainer
-from rolloutgym.training.tiny import byte_tokenizer, tiny_llama
+from rolloutgym.training.tiny import ON_CPU, byte_tokenizer, tiny_llama
 
 torch.set_num_threads(1)
 url, folder = sys.argv[1:]
@@ -137,8 +134,7 @@ trainer = RetoolTrainer(
     tiny_llama(tokenizer, hidden=32, context=4096),
     RetoolConfig(
         output_dir=folder, per_device_train_batch_size=2, num_generations=4, max_steps=2, learning_rate=1e-3,
-        max_completion_length=24, max_turn_tokens=12, reply_tokens=4, save_strategy="no", use_cpu=True, bf16=False,
-        disable_tqdm=True,
+        max_completion_length=24, max_turn_tokens=12, reply_tokens=4, **ON_CPU,
     ),
     url,
     train_dataset=make_dataset(url, "code", "test").select(range(8)),

@@ -24,13 +24,12 @@ from rolloutgym.training.retool.loss import StepTotals
 from rolloutgym.training.retool.scoring import scores_of
 from rolloutgym.training.rollouts import Rollout
 from rolloutgym.training.service import Fault
-from rolloutgym.training.tiny import byte_tokenizer, tiny_llama
+from rolloutgym.training.tiny import ON_CPU, byte_tokenizer, tiny_llama
 
 torch.set_num_threads(1)
 
 TOKENIZER = byte_tokenizer(tags=("<code>", "</code>"))
 GROUP = 4
-CPU = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False, "report_to": "none", "disable_tqdm": True}
 
 
 def fixed_rollout(task: int, draw: int) -> Rollout:
@@ -89,10 +88,9 @@ def config(folder: Path, **settings: Any) -> RetoolConfig:
         "num_generations": GROUP,
         "learning_rate": 1e-3,
         "max_steps": 4,
-        "save_strategy": "no",
         "shuffle_dataset": False,
         "lr_scheduler_type": "constant",
-        **CPU,
+        **ON_CPU,
     }
     return RetoolConfig(**{**defaults, **settings})
 
@@ -137,14 +135,13 @@ def trl_trainer(folder: Path, **settings: Any) -> GRPOTrainer:
         "num_generations": GROUP,
         "learning_rate": 1e-3,
         "max_steps": 4,
-        "save_strategy": "no",
         "shuffle_dataset": False,
         "lr_scheduler_type": "constant",
         "max_completion_length": 1024,
         "loss_type": "bnpo",
         "use_bias_correction_kl": False,
         "logging_steps": 1,
-        **CPU,
+        **ON_CPU,
     }
     return GRPOTrainer(
         tiny_llama(TOKENIZER, hidden=32),

@@ -14,7 +14,7 @@ from rolloutgym.models import StopReason
 from rolloutgym.training import rewards
 from rolloutgym.training.rollouts import Rollout
 from rolloutgym.training.service import Fault
-from rolloutgym.training.tiny import byte_tokenizer, tiny_llama
+from rolloutgym.training.tiny import ON_CPU, byte_tokenizer, tiny_llama
 from rolloutgym.training.trl_rollout import trl_fields
 
 torch.set_num_threads(1)  # tiny matrices; and test processes share the cores
@@ -106,12 +106,7 @@ def test_one_failed_row_of_eight_leaves_the_other_advantages_as_if_it_were_not_t
             num_generations=8,
             max_steps=1,
             multi_objective_aggregation=aggregation,
-            use_cpu=True,
-            bf16=False,
-            activation_checkpointing=False,
-            report_to=[],
-            save_strategy="no",
-            disable_tqdm=True,
+            **ON_CPU,
         ),
         train_dataset=Dataset.from_list([{"prompt": "p"}] * 8),
         processing_class=TOKENIZER,

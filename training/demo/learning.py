@@ -26,7 +26,7 @@ from rolloutgym.training.demo.measuring import TEMPLATE, looked_rate, play_all, 
 from rolloutgym.training.rollouts import Limits, Rollout, Task
 from rolloutgym.training.sampling import SamplingParams
 from rolloutgym.training.service import RemoteEnvironment
-from rolloutgym.training.tiny import tiny_llama, word_tokenizer
+from rolloutgym.training.tiny import ON_CPU, tiny_llama, word_tokenizer
 from rolloutgym.training.trl_rollout import make_rollout_func
 
 _LIMITS = Limits(turn_tokens=24, episode_tokens=200, reply_tokens=40)
@@ -190,13 +190,8 @@ def _grpo(
             epsilon_high=0.28,
             max_completion_length=_LIMITS.episode_tokens,
             seed=plan.seed,
-            use_cpu=True,
-            bf16=False,
-            activation_checkpointing=False,
-            report_to=[],
-            save_strategy="no",
             logging_steps=plan.evaluate_every,
-            disable_tqdm=True,
+            **ON_CPU,
         ),
         train_dataset=make_dataset(url, game.environment, "train", seed=plan.seed, options=game.options),
         processing_class=tokenizer,

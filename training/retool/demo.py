@@ -28,7 +28,7 @@ from rolloutgym.training.retool.trainer import RetoolTrainer
 from rolloutgym.training.rollouts import Limits, Rollout, Task
 from rolloutgym.training.sampling import SamplingParams
 from rolloutgym.training.service import RemoteEnvironment
-from rolloutgym.training.tiny import tiny_llama, word_tokenizer
+from rolloutgym.training.tiny import ON_CPU, tiny_llama, word_tokenizer
 
 _LIMITS = Limits(turn_tokens=16, episode_tokens=96, reply_tokens=24)
 
@@ -167,10 +167,7 @@ def _train(
             reply_tokens=_LIMITS.reply_tokens,
             mask_interpreter=run.mask_interpreter,
             seed=run.seed,
-            use_cpu=True,
-            bf16=False,
-            save_strategy="no",
-            disable_tqdm=True,
+            **ON_CPU,
         ),
         url,
         train_dataset=make_dataset(url, game.environment, "train", seed=run.seed),
