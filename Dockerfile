@@ -3,15 +3,21 @@
 ARG PYTHON_IMAGE=python:3.11-slim
 
 FROM ${PYTHON_IMAGE} AS build
-COPY . /src
 RUN python -m venv /opt/rolloutgym \
  && python -m venv --without-pip /opt/sandbox \
- && /opt/rolloutgym/bin/python -m pip install --no-cache-dir --quiet "setuptools>=77" \
- && /opt/rolloutgym/bin/python -m pip wheel --no-cache-dir --quiet --no-deps --no-build-isolation --wheel-dir /wheels /src \
- && wheel="$(echo /wheels/rolloutgym-*.whl)" \
- && /opt/rolloutgym/bin/python -m pip install --no-cache-dir --quiet --only-binary :all: "${wheel}[server,redis]" dumb-init \
  && /opt/rolloutgym/bin/python -m pip --python /opt/sandbox/bin/python install --no-cache-dir --quiet --only-binary :all: \
-      numpy sympy mpmath \
+      numpy sympy mpmath
+# What the service needs, before the service: a change of its code installs nothing anew.
+COPY pyproject.toml /src/
+RUN /opt/rolloutgym/bin/python -c "import tomllib; project = tomllib.load(open('/src/pyproject.toml', 'rb'))['project']; \
+      extras = project['optional-dependencies']; \
+      print(*project['dependencies'], *extras['server'], *extras['redis'], sep='\n')" >/requirements.txt \
+ && /opt/rolloutgym/bin/python -m pip install --no-cache-dir --quiet --only-binary :all: \
+      -r /requirements.txt dumb-init "setuptools>=77"
+COPY . /src
+RUN /opt/rolloutgym/bin/python -m pip wheel --no-cache-dir --quiet --no-deps --no-build-isolation --wheel-dir /wheels /src \
+ && /opt/rolloutgym/bin/python -m pip install --no-cache-dir --quiet --no-deps /wheels/rolloutgym-*.whl \
+ && /opt/rolloutgym/bin/python -m pip check --quiet \
  && /opt/rolloutgym/bin/python -m pip uninstall --yes --quiet setuptools pip \
  && find /opt/rolloutgym /opt/sandbox -type d -name tests -path '*site-packages*' -prune -exec rm -rf {} +
 

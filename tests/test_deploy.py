@@ -191,3 +191,9 @@ def test_the_dockerfile_builds_with_both_builders_and_keeps_its_promises() -> No
     assert re.search(r'^CMD \["rolloutgym", "serve"\]$', final, re.MULTILINE)
     assert "HEALTHCHECK" in final
     assert "COPY . " not in final
+    # What changes most comes last, and installs nothing but itself.
+    requirements, code = text.index("COPY pyproject.toml "), text.index("COPY . ")
+    assert requirements < text.index("-r /requirements.txt") < code
+    assert re.findall(r"pip install (.*?)(?: \\)?$", text[code:], re.MULTILINE) == [
+        "--no-cache-dir --quiet --no-deps /wheels/rolloutgym-*.whl"
+    ]
