@@ -3,9 +3,11 @@
 import asyncio
 import json
 import os
+import signal
 import socket
 import struct
 import sys
+import time
 from collections.abc import Callable
 
 import pytest
@@ -34,9 +36,12 @@ class _Puppet:
         (token,) = struct.unpack_from("=Q", self.channel.recv(1 << 16), 4)
         return int(token)
 
+    def send(self, token: int, status: str = "ok", value: str | None = None) -> None:
+        body = json.dumps({"token": token, "status": status, "value": value, "traceback": None}).encode()
+        self.channel.sendall(struct.pack("=I", len(body)) + body)
+
     def reply(self, token: int, status: str = "ok") -> None:
-        body = json.dumps({"token": token, "status": status, "value": None, "traceback": None}).encode()
-        self.channel.send(struct.pack("=I", len(body)) + body)
+        self.send(token, status)
         self.child._on_channel()
 
     def close(self) -> None:
@@ -92,6 +97,17 @@ def test_a_stateless_run_ends_with_its_reply(code: int, status: str) -> None:
     assert _play(act, last=True).status == status
 
 
+def test_a_long_reply_that_is_first_read_at_the_childs_end_is_whole() -> None:
+    value = "v" * 150_000
+
+    def act(puppet: _Puppet, token: int) -> None:
+        puppet.send(token, value=value)
+        puppet.child.on_exit(Exit(0, 0.0))
+
+    result = _play(act, last=True)
+    assert (result.status, result.value) == ("ok", value)
+
+
 def test_a_child_that_speaks_after_its_reply_is_killed_and_has_lost_its_state() -> None:
     def act(puppet: _Puppet, token: int) -> None:
         puppet.reply(token)
@@ -133,6 +149,37 @@ def test_time_without_a_cpu_is_no_wall_clock(
     result = _play(act, limits=Limits(wall_s=1.0))
     assert result.wall_s == 0.0 or starved == 0.0
     assert result.status == ("wall_limit" if late else "ok")
+
+
+def test_a_reply_that_was_read_is_in_time_however_late_the_next_look_is() -> None:
+    def act(puppet: _Puppet, token: int) -> None:
+        puppet.reply(token)
+        assert puppet.child.check(time.monotonic() + 1000.0)
+
+    result = _play(act, limits=Limits(wall_s=1.0))
+    assert (result.status, result.state_kept) == ("ok", True)
+
+
+@pytest.mark.parametrize(("took", "starved", "killed"), [(0.4, 0.0, False), (0.6, 0.0, True), (1.4, 1.0, False),
+                                                         (1.6, 1.0, True), (3.1, 9.0, True)])  # fmt: skip
+def test_time_without_a_cpu_is_no_grace(
+    took: float, starved: float, killed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was interrupted has half a second of its own to end."""
+    delays = iter((5.0, 5.0, 5.0 + starved))
+    monkeypatch.setattr(accounting, "run_delay_s", lambda _: next(delays))
+
+    def act(puppet: _Puppet, token: int) -> None:
+        assert puppet.child._step is not None
+        began = puppet.child._step.began
+        for moment in (began, began + 1.1, began + 1.1 + took):
+            puppet.child.check(moment)
+        assert puppet.signals == [signal.SIGINT] + [signal.SIGKILL] * killed
+        puppet.reply(token)
+        puppet.child.on_signalled()
+
+    result = _play(act, limits=Limits(wall_s=1.0))
+    assert (result.status, result.state_kept) == ("wall_limit", not killed)
 
 
 def test_what_a_process_has_used_is_read_from_the_kernel() -> None:

@@ -28,7 +28,7 @@ _GRACE_S = 0.5
 _STOP_AFTER_S = 0.02
 """A session that is idle this long is stopped, so that its threads use no CPU between steps."""
 _STARVED_TIMES = 6
-"""A child that gets no CPU for others' sake may take this many times its wall clock."""
+"""A child that gets no CPU for others' sake may take this many times its wall clock, and its grace."""
 _READY = b"R"
 _MAX_REPLY = 1 << 20
 _READ = 1 << 16
@@ -52,6 +52,12 @@ class Exit:
     cpu_s: float
 
 
+def _has_taken(limit_s: float, took_s: float, starved_s: float) -> bool:
+    """Whether a time is over. That in which the machine ran others does not count: how busy it is must not decide how
+    code ends."""
+    return took_s - starved_s >= limit_s or took_s >= _STARVED_TIMES * limit_s
+
+
 class ChildFailed(Exception):
     """The child could not be set up, or its zygote died: a fault of ours."""
 
@@ -70,6 +76,8 @@ class _Step:
     printed: int = 0
     over: LimitStatus | None = None
     interrupted_at: float | None = None
+    starved_before_s: float = 0.0
+    """How long it had had no CPU when it was interrupted."""
     run_delay_before: float | None = None
     """As found at the first look."""
     starved_s: float = 0.0
@@ -160,7 +168,8 @@ class Child:
 
     def on_exit(self, exit_: Exit) -> None:
         """The zygote has reaped it."""
-        self._on_channel()
+        while self._on_channel():  # a long reply may lie there in parts
+            pass
         self._on_output()
         self.exit = exit_
         self._finish()
@@ -192,19 +201,23 @@ class Child:
 
     # -- reading
 
-    def _on_channel(self) -> None:
+    def _on_channel(self) -> bool:
+        """Read once; whether there was anything."""
         if self._closed:
-            return
+            return False
         try:
             data, ancillary, _, _ = self._channel.recvmsg(_READ, socket.CMSG_SPACE(_CREDENTIALS.size))
         except (BlockingIOError, ConnectionResetError):
-            return
+            return False
         if not data:
             self._loop.remove_reader(self._channel.fileno())  # its exit follows
-            return
-        if not self.ready.done():
+        elif not self.ready.done():
             self._on_first_message(data, ancillary)
-            return
+        else:
+            self._on_message(data)
+        return bool(data)
+
+    def _on_message(self, data: bytes) -> None:
         self._inbox += data
         if len(self._inbox) >= _FRAME.size:
             (length,) = _FRAME.unpack_from(self._inbox)
@@ -344,11 +357,14 @@ class Child:
                 self._stopped = True
                 self.signal(signal.SIGSTOP)
             return not self._stopped
+        if step.done.done():  # whoever waits for it comes next
+            return True
+        self._look_at_delay(step)
         if step.interrupted_at is not None:
-            if now - step.interrupted_at >= _GRACE_S:
+            if _has_taken(_GRACE_S, now - step.interrupted_at, step.starved_s - step.starved_before_s):
                 assert step.over is not None
                 self.kill(step.over)
-        elif self._is_late(step, now):
+        elif _has_taken(step.limits.wall_s, now - step.began, step.starved_s):
             self._interrupt(step, "wall_limit", now)
         elif self.cpu_s() - step.cpu_before >= step.limits.cpu_s:
             self._interrupt(step, "cpu_limit", now)
@@ -364,23 +380,19 @@ class Child:
             self._end(step, "thread_limit")
         return True
 
-    def _is_late(self, step: _Step, now: float) -> bool:
-        """Whether the step is over its wall clock. Time in which the machine ran others does not count: how busy it is
-        must not decide how code ends."""
+    def _look_at_delay(self, step: _Step) -> None:
         assert self._pid is not None  # told with `ready`
         delay = accounting.run_delay_s(self._pid)
         if step.run_delay_before is None:
             step.run_delay_before = delay
         step.starved_s = max(step.starved_s, delay - step.run_delay_before)
-        took = now - step.began
-        return took - step.starved_s >= step.limits.wall_s or took >= _STARVED_TIMES * step.limits.wall_s
 
     def _end(self, step: _Step, over: LimitStatus) -> None:
         step.over = over
         self.kill(over)
 
     def _interrupt(self, step: _Step, over: LimitStatus, now: float) -> None:
-        step.over, step.interrupted_at = over, now
+        step.over, step.interrupted_at, step.starved_before_s = over, now, step.starved_s
         self._signalled.clear()
         self.signal(signal.SIGINT, acknowledge=True)
 
