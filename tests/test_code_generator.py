@@ -41,6 +41,13 @@ def test_there_are_enough_of_every_kind() -> None:
     assert {"integer", "fraction", "decimal", "set", "expression", "tuple", "interval", "program"} <= kinds.keys()
 
 
+def test_the_page_gives_the_right_numbers() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "code.md").read_text(encoding="utf-8")
+    programs = {str(task.tags["template"]) for task in ALL if task.tags["answer"] == "program"}
+    templates = {str(task.tags["template"]) for task in ALL} - programs
+    assert f"{len(templates)} templates with exact answers and {len(programs)} with programs" in " ".join(page.split())
+
+
 def test_splits_share_neither_template_nor_text() -> None:
     templates = {split: {task.tags["template"] for task in TASKS.of_split(split)} for split in TASKS.splits()}
     assert templates.keys() == {"train", "validation", "test"}
