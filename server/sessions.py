@@ -372,6 +372,9 @@ class Sessions:
         if surplus > 0:
             sessions.sort(key=attrgetter("expires_at"))
         for session in sessions:
+            if self._sessions.get(session.key) is not session:
+                # Ended while the store was told of others, and perhaps begun anew.
+                continue
             if session.users or session.attached:
                 if session.expires_at <= now + idle_timeout_s * 2 / 3:
                     await self._store.keep(session.key, idle_timeout_s)

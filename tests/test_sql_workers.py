@@ -9,7 +9,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psutil
@@ -27,6 +27,8 @@ from rolloutgym.server.sandbox.roots import make_root
 pytestmark = pytest.mark.anyio
 
 LIMITS = Limits(cpu_s=1.0, steps=10**12)
+PATIENT = Limits(cpu_s=600.0, steps=10**15)
+"""Under these, what is endless is still under way whenever a test looks."""
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
 STUCK = "SELECT trim(replace(x, '0', 'z'), substr(x, 1, 50000) || 'z') FROM (SELECT hex(zeroblob(240000)) AS x)"
 """Minutes in one call of a function, while nothing looks at a limit."""
@@ -44,7 +46,12 @@ def subject(tmp_path: Path) -> Subject:
 
 def _children() -> list[psutil.Process]:
     """SQL workers of this very process, which may also have started whole services for other tests."""
-    return [child for child in psutil.Process().children() if "sql.worker" in " ".join(child.cmdline())]
+    found = []
+    for child in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):  # ended since it was listed
+            if "sql.worker" in " ".join(child.cmdline()):
+                found.append(child)
+    return found
 
 
 def _pids(pool: WorkerPool) -> list[int]:
@@ -70,7 +77,7 @@ async def _texts(executor: Executor, subject: Subject) -> list[object]:
 
 
 async def test_workers_say_what_the_service_itself_would(subject: Subject) -> None:
-    pool, alone = WorkerPool(2, LIMITS, call_s=20), InProcess(LIMITS)
+    pool, alone = WorkerPool(2, LIMITS, call_s=60), InProcess(LIMITS)
     await pool.start()
     assert pool.health() == {"workers": 2, "alive": 2, "lost": 0}
     texts = await asyncio.gather(*(_texts(pool, subject) for _ in range(6)))
@@ -83,22 +90,19 @@ async def test_workers_say_what_the_service_itself_would(subject: Subject) -> No
     assert not _children()
 
 
-async def _lose(pool: WorkerPool, subject: Subject, *signals: signal.Signals) -> float:
-    """Send a signal to the worker of a running call; how long the call then took to fail, seconds."""
+async def _lose(pool: WorkerPool, subject: Subject, number: signal.Signals) -> None:
+    """Send a signal to the worker of a running call, which fails."""
     call = asyncio.ensure_future(pool.run(Engine.query, subject, ENDLESS, "sqlite", Caps(), ()))
     await asyncio.sleep(0.1)
-    start = time.monotonic()
-    for number in signals:
-        os.kill(_pids(pool)[0], number)
+    os.kill(_pids(pool)[0], number)
     with pytest.raises(WorkerLost) as caught:
         await call
     assert caught.value.retryable
-    return time.monotonic() - start
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
 async def test_a_crash_costs_one_worker(subject: Subject, number: signal.Signals) -> None:
-    pool = WorkerPool(1, LIMITS, call_s=20)
+    pool = WorkerPool(1, PATIENT, call_s=60)
     await pool.start()
     (first,) = _pids(pool)
     await _lose(pool, subject, number)
@@ -111,9 +115,10 @@ async def test_a_crash_costs_one_worker(subject: Subject, number: signal.Signals
 
 
 async def test_a_hang_ends_at_the_deadline_of_the_call(subject: Subject) -> None:
-    pool = WorkerPool(1, LIMITS, call_s=1.0)
+    pool = WorkerPool(1, PATIENT, call_s=1.0)
     await pool.start()
-    assert await _lose(pool, subject, signal.SIGSTOP) < 5
+    await _lose(pool, subject, signal.SIGSTOP)
+    pool._call_s = 60.0
     assert (await pool.run(Engine.open, subject)).tables == ("singer",)
     await pool.stop()
     assert not _children()
@@ -141,7 +146,7 @@ def test_a_process_is_watched_only_meanwhile() -> None:
 
 
 async def test_a_worker_out_of_memory_lives_on(subject: Subject) -> None:
-    pool = WorkerPool(1, LIMITS, call_s=20)
+    pool = WorkerPool(1, LIMITS, call_s=60)
     await pool.start()
     pids = _pids(pool)
     for sql in (
@@ -159,19 +164,22 @@ async def test_a_worker_out_of_memory_lives_on(subject: Subject) -> None:
 
 
 async def test_other_workers_go_on_while_one_is_busy(subject: Subject) -> None:
-    pool = WorkerPool(2, LIMITS, call_s=20)
+    pool = WorkerPool(2, LIMITS, call_s=60)
     await pool.start()
     slow = asyncio.ensure_future(pool.run(Engine.query, subject, ENDLESS, "sqlite", Caps(), ()))
     await asyncio.sleep(0.05)
+    (busy,) = (worker.pid for worker in pool._workers if worker._answer is not None)
+    os.kill(busy, signal.SIGSTOP)  # however slow the others are
     for _ in range(50):
         assert (await pool.run(Engine.open, subject)).tables == ("singer",)
     assert not slow.done()
+    os.kill(busy, signal.SIGCONT)
     assert "too expensive" in (await slow).text
     await pool.stop()
 
 
 async def test_a_call_that_is_given_up_does_not_answer_the_next(subject: Subject) -> None:
-    pool = WorkerPool(1, LIMITS, call_s=20)
+    pool = WorkerPool(1, PATIENT, call_s=60)
     await pool.start()
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(pool.run(Engine.query, subject, ENDLESS, "sqlite", Caps(), ()), 0.2)
@@ -187,7 +195,7 @@ async def test_a_call_that_is_given_up_does_not_answer_the_next(subject: Subject
 async def test_an_answer_of_the_wrong_form_is_a_lost_worker(
     subject: Subject, answer: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pool = WorkerPool(1, LIMITS, call_s=20)
+    pool = WorkerPool(1, LIMITS, call_s=60)
     await pool.start()
 
     async def call(self: workers._Worker, message: bytes, timeout_s: float) -> bytes:
@@ -204,7 +212,7 @@ async def test_an_answer_of_the_wrong_form_is_a_lost_worker(
 
 @pytest.mark.parametrize("chunks", [[b"\xff\xff\xff\xff+"], [b"\0\0\0\x01++"], [b"\0\0\0\x01+", b"\0\0\0\x01+"]])
 async def test_bytes_that_are_no_answer_are_a_lost_worker(subject: Subject, chunks: list[bytes]) -> None:
-    pool = WorkerPool(1, LIMITS, call_s=20)
+    pool = WorkerPool(1, PATIENT, call_s=60)
     await pool.start()
     call = asyncio.ensure_future(pool.run(Engine.query, subject, ENDLESS, "sqlite", Caps(), ()))
     await asyncio.sleep(0.1)
@@ -216,7 +224,7 @@ async def test_bytes_that_are_no_answer_are_a_lost_worker(subject: Subject, chun
     assert not _children()
 
 
-@pytest.mark.parametrize("executor", [InProcess(LIMITS), WorkerPool(1, LIMITS, call_s=20)], ids=["in process", "pool"])
+@pytest.mark.parametrize("executor", [InProcess(LIMITS), WorkerPool(1, LIMITS, call_s=60)], ids=["in process", "pool"])
 async def test_data_that_do_not_work_are_our_fault_and_tell_nothing(
     executor: Executor, tmp_path: Path, subject: Subject
 ) -> None:
@@ -237,7 +245,7 @@ async def test_data_that_do_not_work_are_our_fault_and_tell_nothing(
 
 
 async def test_a_pool_can_start_again_and_does_nothing_in_between(subject: Subject) -> None:
-    pool = WorkerPool(1, LIMITS, call_s=20)
+    pool = WorkerPool(1, LIMITS, call_s=60)
     for _ in range(2):
         await pool.start()
         assert (await pool.run(Engine.open, subject)).tables == ("singer",)
@@ -247,10 +255,23 @@ async def test_a_pool_can_start_again_and_does_nothing_in_between(subject: Subje
         assert not _children()
 
 
+async def test_a_pool_that_stops_while_it_replaces_a_worker_leaves_none(subject: Subject) -> None:
+    pool = WorkerPool(1, PATIENT, call_s=60)
+    await pool.start()
+    await _lose(pool, subject, signal.SIGKILL)
+    call = asyncio.ensure_future(pool.run(Engine.open, subject))
+    while not _children():  # noqa: ASYNC110  # nobody announces it
+        await asyncio.sleep(0)
+    await pool.stop()
+    with pytest.raises(WorkerLost):
+        await call
+    assert not _children()
+
+
 async def test_a_pool_that_cannot_start_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(WorkerLost):
-        await WorkerPool(2, LIMITS, call_s=20).start()
+        await WorkerPool(2, LIMITS, call_s=60).start()
     assert not _children()
 
 
@@ -258,7 +279,7 @@ async def test_workers_hold_no_secret_and_few_descriptors(monkeypatch: pytest.Mo
     monkeypatch.setenv("ROLLOUTGYM_API_KEY", "secret")
     inherited = os.open(os.devnull, os.O_RDONLY)
     os.set_inheritable(inherited, True)
-    pool = WorkerPool(1, LIMITS, call_s=20)
+    pool = WorkerPool(1, LIMITS, call_s=60)
     await pool.start()
     process = psutil.Process(_pids(pool)[0])
     assert "secret" not in process.environ().values()
@@ -274,7 +295,7 @@ async def test_temporary_files_go_with_the_pool_even_those_of_a_killed_worker(
 ) -> None:
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    pool = WorkerPool(1, LIMITS, call_s=20)
+    pool = WorkerPool(1, PATIENT, call_s=60)
     await pool.start()
     assert await pool.run(Engine.grade_sql, subject, subject.gold_sql, "sqlite", AnswerOptions())
     assert list((tmp_path / "tmp").rglob("*.sqlite"))
@@ -309,8 +330,8 @@ def test_workers_die_with_the_service_even_in_a_query(subject: Subject, number: 
         assert len(pids) == 2
         time.sleep(0.3)
         service.send_signal(number)
-        service.wait(10)
-    deadline = time.monotonic() + 10
+        service.wait(60)
+    deadline = time.monotonic() + 60
     while any(psutil.pid_exists(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
@@ -320,7 +341,7 @@ def test_the_pool_runs_on_uvloop(subject: Subject) -> None:
     uvloop = pytest.importorskip("uvloop")
 
     async def play() -> None:
-        pool = WorkerPool(1, LIMITS, call_s=20)
+        pool = WorkerPool(1, PATIENT, call_s=60)
         await pool.start()
         assert (await pool.run(Engine.open, subject)).tables == ("singer",)
         await _lose(pool, subject, signal.SIGKILL)
@@ -340,7 +361,7 @@ async def test_what_a_killed_pool_has_left_is_removed_by_the_next(
     left = make_root("rolloutgym-sql-workers-")
     os.close(left.lock)
     os.utime(left.path, (0, 0))
-    pool = WorkerPool(1, LIMITS, call_s=5)
+    pool = WorkerPool(1, LIMITS, call_s=60)
     await pool.start()
     present = os.listdir(tmp_path)
     await pool.stop()

@@ -137,6 +137,9 @@ class WorkerPool:
             raise WorkerLost("the processes that run SQL have been stopped")
         worker = _Worker(lost.folder)
         await worker.start(self._limits)
+        if lost not in self._workers:  # stopped meanwhile
+            worker.kill()
+            raise WorkerLost("the processes that run SQL have been stopped")
         self._workers[self._workers.index(lost)] = worker
         return worker
 
