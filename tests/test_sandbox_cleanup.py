@@ -9,14 +9,17 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rolloutgym.server.sandbox import scratch
+from rolloutgym.server.sandbox import scratch, supervisor
 from rolloutgym.server.sandbox.client import Limits, Sandbox, SandboxConfig
+from rolloutgym.server.sandbox.launch import start_process
 from rolloutgym.server.sandbox.processes import ProcessBackend
 from rolloutgym.server.sandbox.roots import sweep
 
@@ -41,9 +44,10 @@ def _descriptors() -> int:
 
 def _children(pid: int) -> list[int]:
     found = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended since
-            found += [int(child) for child in (task / "children").read_text().split()]
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # ended
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended since
+                found += [int(child) for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
     return found
 
 
@@ -66,12 +70,13 @@ def _used_by(zygote: int) -> list[tuple[int, int]]:
 
 
 async def _until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not condition():  # noqa: ASYNC110  # what ends elsewhere announces itself to nobody
             await asyncio.sleep(0.02)
 
 
 async def _many(runs: int, base: Path) -> None:
+    gc.collect()
     before = _descriptors()
     sandbox = Sandbox(SandboxConfig(scratch=base, running=16))
     await sandbox.start()
@@ -125,6 +130,34 @@ def test_10_000_runs_leave_nothing(tmp_path: Path) -> None:
     asyncio.run(_many(10_000, tmp_path))
 
 
+def test_a_start_that_is_broken_off_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o755)
+    started, go_on = threading.Event(), threading.Event()
+
+    def start(*arguments: Any) -> Any:
+        made = start_process(*arguments)
+        started.set()
+        go_on.wait()
+        return made
+
+    monkeypatch.setattr(supervisor, "start_process", start)
+
+    async def main() -> None:
+        before = _descriptors()
+        starting = asyncio.create_task(Sandbox(SandboxConfig(scratch=tmp_path)).start())
+        await asyncio.to_thread(started.wait)
+        starting.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        assert _descriptors() == before
+
+    asyncio.run(main())
+    assert list(tmp_path.iterdir()) == []
+    assert _own_zygotes() == []
+
+
 def test_refused_start_leaves_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         before = _descriptors()
@@ -144,18 +177,19 @@ def test_refused_start_leaves_nothing(tmp_path: Path) -> None:
 _SERVER = """
 import asyncio, sys
 from pathlib import Path
-from rolloutgym.server.sandbox.client import Sandbox, SandboxConfig
+from rolloutgym.server.sandbox.client import Limits, Sandbox, SandboxConfig
 
 async def main():
     sandbox = Sandbox(SandboxConfig(scratch=Path(sys.argv[1]), use_namespaces=sys.argv[2] == "True"))
     await sandbox.start()
     session = await sandbox.open_session()
     await session.step("import threading, time\\nopen('f', 'w').write('x')")
-    await session.step("threading.Thread(target=time.sleep, args=(99,)).start()")
-    running = asyncio.create_task(sandbox.run("while True: pass"))
-    await asyncio.sleep(0.3)
+    await session.step("threading.Thread(target=time.sleep, args=(600,)).start()")
+    running = asyncio.create_task(sandbox.run("while True: pass", limits=Limits(cpu_s=600, wall_s=600)))
+    while not any(child.running for child in sandbox._backend.children.values()):
+        await asyncio.sleep(0.01)
     print("ready", flush=True)
-    await asyncio.sleep(99)
+    await asyncio.sleep(600)
 
 asyncio.run(main())
 """
@@ -188,7 +222,7 @@ def test_killed_server_leaves_no_process_and_its_scratch_is_swept(tmp_path: Path
         family += [child for pid in family for child in _children(pid)]
         assert len(family) >= 3
         server.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while any(Path(f"/proc/{pid}").exists() for pid in family) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert [pid for pid in family if Path(f"/proc/{pid}").exists()] == []
@@ -339,12 +373,13 @@ def test_evicted_and_broken_sessions_free_their_slots(tmp_path: Path) -> None:
             for _ in range(6):
                 session = await sandbox.open_session()
                 await session.step("open('f', 'w').write('x')")
-            task = asyncio.create_task(session.step("import time\ntime.sleep(99)", limits=Limits(wall_s=99)))
-            await asyncio.sleep(0.1)
+                await _until(lambda: len(backend.children) <= 2 and not backend.cleaning)
+            task = asyncio.create_task(session.step("import time\ntime.sleep(600)", limits=Limits(wall_s=600)))
+            while not session.running:  # noqa: ASYNC110  # nobody announces it
+                await asyncio.sleep(0)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             await _until(lambda: len(backend.children) == 1)
-            assert len(backend.children) == 1
             assert backend.slots <= 4
         finally:
             await sandbox.stop()

@@ -72,8 +72,12 @@ class Supervisor:
 
     async def start(self) -> ZygoteReport:
         """`SandboxUnavailable` if it does not come up."""
-        self._process, control = await asyncio.to_thread(start_process, self._layout, self._plan)
-        self._control = control
+        starting = asyncio.create_task(asyncio.to_thread(start_process, self._layout, self._plan))
+        try:
+            await asyncio.shield(starting)
+        finally:  # whoever breaks this off ends the process too: the thread starts it all the same
+            self._process, self._control = await starting
+        control = self._control
         control.setblocking(False)
         try:
             data = await asyncio.wait_for(self._loop.sock_recv(control, _MESSAGE), _START_S)

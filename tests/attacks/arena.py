@@ -16,7 +16,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,16 +32,18 @@ _CASES: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("cases.py")
 ATTACKS: tuple[Any, ...] = _CASES["ATTACKS"]
 LIMITS = Limits(cpu_s=0.3, wall_s=0.8)
 PR_SET_CHILD_SUBREAPER = 36
+_ELSEWHERE = tuple(f"{folder}/sandbox-test" for folder in ("/dev/shm", "/tmp", "/var/tmp"))
+"""What the attacks write outside, where they can. Other programs have files there too."""
 
 
-def descendants(root: int) -> set[int]:
-    """Every process below `root`, zombies left out."""
+def descendants(root: int, without: Collection[int] = ()) -> set[int]:
+    """Every process below `root`, zombies and what is below those left out."""
     parents: dict[int, int] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             with contextlib.suppress(OSError):
                 state, parent = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[:2]
-                if state != "Z":
+                if state != "Z" and int(entry) not in without:
                     parents[int(entry)] = int(parent)
     found = {root}
     while True:
@@ -62,6 +64,7 @@ class Arena:
     """A sandbox, another live session in it, and everything worth attacking."""
 
     def __init__(self, **config: Any) -> None:
+        self._of_others = descendants(os.getpid())
         kernel.prctl(PR_SET_CHILD_SUBREAPER, 1)  # what daemonises shows up below this process
         self._loop = asyncio.Runner()
         self._folder = tempfile.TemporaryDirectory()
@@ -143,11 +146,10 @@ class Arena:
         return {
             "the gold file": (self._gold.read_text(), gold.st_mode, gold.st_mtime_ns, gold.st_uid, gold.st_nlink),
             "the gold folder": (sorted(os.listdir(self._gold_dir)), folder.st_mode, folder.st_mtime_ns),
-            "the processes": descendants(os.getpid()),
+            "the processes": descendants(os.getpid(), self._of_others),
             "the scratch directories": self._scratch(),
             "restarts of the zygote": self.sandbox.report.restarts,
-            "files in /dev/shm": sorted(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else [],
-            "files in /tmp": [name for name in ("/tmp/sandbox-test", "/var/tmp/sandbox-test") if os.path.exists(name)],
+            "files elsewhere": [name for name in _ELSEWHERE if os.path.exists(name)],
         }
 
     def _contacted(self) -> list[str]:
@@ -185,7 +187,7 @@ class Arena:
             problems.append("it shows the secret")
         if attack.ends and result.status not in attack.ends:
             problems.append(f"it ended with {result.status}")
-        if took > 10.0:
+        if took > 60.0:
             problems.append(f"it took {took:.1f} s")
         if len(shown) > 200_000:
             problems.append(f"it returned {len(shown)} characters")
