@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +34,7 @@ from rolloutgym.server.environments.seeding import seeded_random
 from rolloutgym.server.environments.tasks import TaskSet
 from rolloutgym.server.errors import InvalidRequest
 from rolloutgym.server.metrics import Metrics
+from rolloutgym.server.sandbox.client import Sandbox, SandboxConfig
 from rolloutgym.server.serving import Server, serve, server_of
 from rolloutgym.server.sessions import Limits, Sessions
 from rolloutgym.server.settings import Settings
@@ -270,6 +271,29 @@ async def make_table(noop: NoopEnvironment) -> AsyncIterator[Callable[..., Table
 @pytest.fixture
 def table(make_table: Callable[..., Table]) -> Table:
     return make_table()
+
+
+# ---- the sandbox ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sandbox_config() -> SandboxConfig:
+    """Of `play`; a module may have another."""
+    return SandboxConfig()
+
+
+@pytest.fixture(scope="module")
+def play(sandbox_config: SandboxConfig) -> Iterator[Callable[[Callable[[Sandbox], Awaitable[Any]]], Any]]:
+    """`play(what)` awaits `what(sandbox)`: one sandbox and one event loop for all tests of a module."""
+    with asyncio.Runner() as runner:
+        sandbox = Sandbox(sandbox_config)
+        runner.run(sandbox.start())
+
+        async def call(what: Callable[[Sandbox], Awaitable[Any]]) -> Any:
+            return await what(sandbox)
+
+        yield lambda what: runner.run(call(what))
+        runner.run(sandbox.stop())
 
 
 # ---- services -------------------------------------------------------------------------------------------------------
@@ -553,24 +577,3 @@ def atropos_api() -> Iterator[httpx2.Client]:
     finally:
         process.terminate()
         process.wait(15)
-
-
-@pytest.fixture
-def peer_server() -> Iterator[Callable[..., str]]:
-    """`peer_server("stock_server", …)` starts a script that serves there, until the test's end; its base URL."""
-    if not _PEERS.exists():
-        pytest.skip("other projects' servers are not installed: make .venv-peers/.ready")
-    with ExitStack() as stack:
-
-        def start(script: str, *arguments: str) -> str:
-            path = str(Path(__file__).parent / "peers" / f"{script}.py")
-            process = subprocess.Popen([str(_PEERS), path, *arguments], stdout=subprocess.PIPE, text=True)
-            assert process.stdout is not None
-            stack.callback(process.stdout.close)
-            stack.callback(process.wait, 15)
-            stack.callback(process.terminate)
-            line = process.stdout.readline()
-            assert line.startswith("http://"), line
-            return line.strip()
-
-        yield start

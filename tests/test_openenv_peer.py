@@ -6,7 +6,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.peers
 Peer = Callable[..., Any]
 
 ROOT = Path(__file__).parent.parent
+PEERS = ROOT / ".venv-peers" / "bin"
 
 RESET = {"seed": 7, "split": "train", "index": 0}
 SQL = [
@@ -145,6 +147,27 @@ FRAMES: list[Any] = [
 ]
 STRICTER = {16: ("observation", "VALIDATION_ERROR")}
 """By place: where ours is an error and a stock server goes on. A stock reset takes any seed for one."""
+
+
+@pytest.fixture
+def peer_server() -> Iterator[Callable[..., str]]:
+    """`peer_server("stock_server", …)` starts a script that serves there, until the test's end; its base URL."""
+    if not (PEERS / "python").exists():
+        pytest.skip("other projects' servers are not installed: make .venv-peers/.ready")
+    with ExitStack() as stack:
+
+        def start(script: str, *arguments: str) -> str:
+            path = str(ROOT / "tests" / "peers" / f"{script}.py")
+            process = subprocess.Popen([str(PEERS / "python"), path, *arguments], stdout=subprocess.PIPE, text=True)
+            assert process.stdout is not None
+            stack.callback(process.stdout.close)
+            stack.callback(process.wait, 15)
+            stack.callback(process.terminate)
+            line = process.stdout.readline()
+            assert line.startswith("http://"), line
+            return line.strip()
+
+        yield start
 
 
 @pytest.fixture
@@ -323,7 +346,7 @@ def docker_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("docker_on_path")
 def test_openenv_validate_passes_in_a_container(clone: Path, tmp_path: Path) -> None:
     """It builds the image from the clone, starts it in the most confined form, plays the probe and judges."""
-    openenv = ROOT / ".venv-peers" / "bin" / "openenv"
+    openenv = PEERS / "openenv"
     if not openenv.exists():
         pytest.skip("OpenEnv is not installed: make .venv-peers/.ready")
     command = [str(openenv), "validate", str(clone), "--level", "runtime", "--output", str(tmp_path / "report.json")]

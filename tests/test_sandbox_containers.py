@@ -33,16 +33,8 @@ def engine(docker_engine: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def play(engine: Any) -> Iterator[Play]:
-    with asyncio.Runner() as runner:
-        sandbox = Sandbox(SandboxConfig(backend="docker", image=IMAGE))
-        runner.run(sandbox.start())
-
-        async def call(what: Callable[[Sandbox], Awaitable[Any]]) -> Any:
-            return await what(sandbox)
-
-        yield lambda what: runner.run(call(what))
-        runner.run(sandbox.stop())
+def sandbox_config(engine: Any) -> Iterator[SandboxConfig]:
+    yield SandboxConfig(backend="docker", image=IMAGE)
     assert engine.containers.list(all=True, filters={"label": "rolloutgym.sandbox"}) == []
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import fields
 from typing import Any
 
@@ -22,16 +22,8 @@ signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @pytest.fixture(scope="module")
-def play() -> Iterator[Play]:
-    with asyncio.Runner() as runner:
-        sandbox = Sandbox(SandboxConfig(limits=Limits(memory=256 << 20)))
-        runner.run(sandbox.start())
-
-        async def call(what: Callable[[Sandbox], Awaitable[Any]]) -> Any:
-            return await what(sandbox)
-
-        yield lambda what: runner.run(call(what))
-        runner.run(sandbox.stop())
+def sandbox_config() -> SandboxConfig:
+    return SandboxConfig(limits=Limits(memory=256 << 20))
 
 
 @pytest.mark.parametrize(
@@ -156,8 +148,8 @@ def test_session_has_a_cpu_budget_over_all_steps() -> None:
         await sandbox.start()
         try:
             session = await sandbox.open_session()
-            code = "import time\nend = time.process_time() + .4\nwhile time.process_time() < end: pass"
-            return [await session.step(code) for _ in range(2)] + [await session.step(code)]
+            code = "import time\nend = time.process_time() + .25\nwhile time.process_time() < end: pass"
+            return [await session.step(each) for each in (code, code, "while True: pass")]
         finally:
             await sandbox.stop()
 

@@ -2,28 +2,15 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from rolloutgym.server.sandbox.client import RunResult, Sandbox, SandboxConfig
+from rolloutgym.server.sandbox.client import RunResult, Sandbox
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the process sandbox is Linux's")
 Play = Callable[[Callable[[Sandbox], Awaitable[Any]]], Any]
-
-
-@pytest.fixture(scope="module")
-def play() -> Iterator[Play]:
-    with asyncio.Runner() as runner:
-        sandbox = Sandbox(SandboxConfig())
-        runner.run(sandbox.start())
-
-        async def call(what: Callable[[Sandbox], Awaitable[Any]]) -> Any:
-            return await what(sandbox)
-
-        yield lambda what: runner.run(call(what))
-        runner.run(sandbox.stop())
 
 
 def _run(play: Play, code: str, seed: int = 0) -> RunResult:
