@@ -1,7 +1,7 @@
 """Hidden tests against programs, honest and otherwise."""
 
-import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -10,7 +10,7 @@ from rolloutgym.server.environments.code.loaders import shipped_tasks, task_of_r
 from rolloutgym.server.environments.code.tasks import HiddenTests
 from rolloutgym.server.environments.code.transport import Opaque, decode, encode
 from rolloutgym.server.errors import Internal
-from rolloutgym.server.sandbox.client import Sandbox
+from rolloutgym.server.sandbox.client import RunResult, Sandbox
 from rolloutgym.server.sandbox.policy import Limits, SandboxConfig
 
 pytestmark = pytest.mark.anyio
@@ -137,32 +137,44 @@ async def test_arguments_may_be_changed_only_where_the_reference_does(judge: Jud
     assert not (await judge.judge("def order(items):\n    return sorted(items)", in_place)).correct
 
 
-async def test_calls_that_depend_on_results_are_asked_for(judge: Judge) -> None:
-    chained = HiddenTests(
+def chained_calls(count: int) -> HiddenTests:
+    """Each call's argument is the result of the one before."""
+    return HiddenTests(
         "step",
-        "def check(candidate):\n    x = 1\n    for _ in range(5):\n        x = candidate(x)\n    assert x > 5\n",
+        f"def check(candidate):\n    x = 1\n    for _ in range({count}):\n        x = candidate(x)\n    assert x > 5\n",
         "def step(x):\n    return x + 1\n",
     )
+
+
+async def test_calls_that_depend_on_results_are_asked_for(judge: Judge) -> None:
+    chained = chained_calls(5)
     assert (await judge.judge("def step(x):\n    return 2 * x", chained)).correct
     assert not (await judge.judge("def step(x):\n    return x", chained)).correct
 
 
-async def test_sleeping_through_many_calls_is_a_wrong_answer_and_no_fault(sandbox: Sandbox) -> None:
+async def test_sleeping_through_many_calls_is_a_wrong_answer_and_no_fault(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else it would outlast the service's limit of a step."""
-    chained = HiddenTests(
-        "step",
-        "def check(candidate):\n    x = 1\n    for _ in range(40):\n        x = candidate(x)\n    assert x > 5\n",
-        "def step(x):\n    return x + 1\n",
-    )
+    runs: list[str] = []
+
+    async def run(code: str, **options: Any) -> RunResult:
+        runs.append(code)
+        return await Sandbox.run(sandbox, code, **options)
+
+    monkeypatch.setattr(sandbox, "run", run)
+    chained = chained_calls(40)
     judge = Judge(sandbox, Limits(cpu_s=2.0, wall_s=1.0))
     sleepy = (  # only in the calls that are asked for one by one
         "import time\ncalls = 0\ndef step(x):\n    global calls\n    calls += 1\n"
         "    if calls > 40:\n        time.sleep(0.8)\n    return x + 2"
     )
-    began = time.monotonic()
     assert not (await judge.judge(sleepy, chained)).correct
-    assert time.monotonic() - began < 25  # of 32 that it would sleep
+    assert (
+        len(runs) <= 8
+    )  # the tests alone, with what they foretold, and after each of the 5 calls that its time allows
     assert (await judge.judge("def step(x):\n    return x + 2", chained)).correct
+    assert len(runs) > 40
 
 
 async def test_expected_exceptions_cross_the_wall(judge: Judge) -> None:

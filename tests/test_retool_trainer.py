@@ -30,6 +30,16 @@ torch.set_num_threads(1)
 
 TOKENIZER = byte_tokenizer(tags=("<code>", "</code>"))
 GROUP = 4
+SMALL: dict[str, Any] = {
+    "per_device_train_batch_size": 8,
+    "num_generations": GROUP,
+    "learning_rate": 1e-3,
+    "max_steps": 4,
+    "shuffle_dataset": False,
+    "lr_scheduler_type": "constant",
+    **ON_CPU,
+}
+"""Of both trainers, ours and TRL's."""
 
 
 def fixed_rollout(task: int, draw: int) -> Rollout:
@@ -82,17 +92,7 @@ def dataset(size: int = 8) -> Dataset:
 
 
 def config(folder: Path, **settings: Any) -> RetoolConfig:
-    defaults: dict[str, Any] = {
-        "output_dir": str(folder),
-        "per_device_train_batch_size": 8,
-        "num_generations": GROUP,
-        "learning_rate": 1e-3,
-        "max_steps": 4,
-        "shuffle_dataset": False,
-        "lr_scheduler_type": "constant",
-        **ON_CPU,
-    }
-    return RetoolConfig(**{**defaults, **settings})
+    return RetoolConfig(output_dir=str(folder), **(SMALL | settings))
 
 
 def trained(folder: Path, model: LlamaForCausalLM | None = None, **settings: Any) -> FixedRollouts:
@@ -129,24 +129,16 @@ def trl_trainer(folder: Path, **settings: Any) -> GRPOTrainer:
     def value_reward(value: list[float], **_: Any) -> list[float | None]:
         return list(value)
 
-    defaults: dict[str, Any] = {
-        "output_dir": str(folder),
-        "per_device_train_batch_size": 8,
-        "num_generations": GROUP,
-        "learning_rate": 1e-3,
-        "max_steps": 4,
-        "shuffle_dataset": False,
-        "lr_scheduler_type": "constant",
+    like_ours = {
         "max_completion_length": 1024,
         "loss_type": "bnpo",
         "use_bias_correction_kl": False,
         "logging_steps": 1,
-        **ON_CPU,
     }
     return GRPOTrainer(
         tiny_llama(TOKENIZER, hidden=32),
         reward_funcs=value_reward,
-        args=GRPOConfig(**{**defaults, **settings}),
+        args=GRPOConfig(output_dir=str(folder), **(SMALL | like_ours | settings)),
         train_dataset=dataset(),
         processing_class=deepcopy(TOKENIZER),
         rollout_func=rollout_func,

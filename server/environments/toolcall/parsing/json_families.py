@@ -102,10 +102,7 @@ def _mistral_block(text: str, at: int, start: int, schemas: Schemas, found: Foun
     head = _MISTRAL_HEAD.match(text, at)
     if head is None:
         raise Unreadable(ProblemCode.MISSING_NAME if at < len(text) else ProblemCode.TRUNCATED, at)
-    value = read_value(text, head.end())
-    arguments = arguments_of(value.value, start)
-    found.calls.append(Call(head[1], arguments, head[2] or "", (start, value.end), value.literal))
-    return value.end
+    return _read_arguments(text, head.end(), start, found, name=head[1], call_id=head[2] or "")
 
 
 def read_deepseek(text: str, at: int, schemas: Schemas, found: Found) -> None:
@@ -118,14 +115,11 @@ def _deepseek_block(text: str, at: int, start: int, schemas: Schemas, found: Fou
     head = _DEEPSEEK_HEAD.match(text, at)
     if head is None:
         raise Unreadable(ProblemCode.MISSING_NAME, at)
-    value = read_value(text, head.end())
-    arguments = arguments_of(value.value, start)
-    name = (head["v3"] or head["v31"]).strip()
-    found.calls.append(Call(name, arguments, "", (start, value.end), value.literal))
+    end = _read_arguments(text, head.end(), start, found, name=(head["v3"] or head["v31"]).strip())
     if head["v3"]:
-        fence = skip_space(text, value.end)
-        return fence + 3 if text.startswith("```", fence) else value.end
-    return value.end
+        fence = skip_space(text, end)
+        return fence + 3 if text.startswith("```", fence) else end
+    return end
 
 
 def read_kimi(text: str, at: int, schemas: Schemas, found: Found) -> None:
@@ -138,8 +132,13 @@ def _kimi_block(text: str, at: int, start: int, schemas: Schemas, found: Found) 
     head = _KIMI_HEAD.match(text, at)
     if head is None:
         raise Unreadable(ProblemCode.MISSING_NAME, at)
-    value = read_value(text, head.end())
-    arguments = arguments_of(value.value, start)
     name = _KIMI_INDEX.sub("", head[1].removeprefix("functions."))
-    found.calls.append(Call(name, arguments, head[1], (start, value.end), value.literal))
+    return _read_arguments(text, head.end(), start, found, name=name, call_id=head[1])
+
+
+def _read_arguments(text: str, at: int, start: int, found: Found, *, name: str, call_id: str = "") -> int:
+    """The call that begins at `start` and has its arguments at `at`; returns the position behind them."""
+    value = read_value(text, at)
+    arguments = arguments_of(value.value, start)
+    found.calls.append(Call(name, arguments, call_id, (start, value.end), value.literal))
     return value.end
