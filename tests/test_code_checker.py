@@ -137,10 +137,13 @@ serve(answer)
 
 
 @pytest.fixture
-async def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[WorkerPool]:
+async def pool(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[WorkerPool]:
+    """Of one process; its parameter is the processor time, seconds."""
     (tmp_path / "trial_worker.py").write_text(_WORKER)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    pool = WorkerPool("trial_worker", processes=1, cpu_s=1.0)
+    pool = WorkerPool("trial_worker", processes=1, cpu_s=getattr(request, "param", 30.0))
     yield pool
     await pool.stop()
 
@@ -155,7 +158,9 @@ async def test_a_process_is_kept_although_a_large_one_started_it(pool: WorkerPoo
     assert hoard
 
 
-@pytest.mark.parametrize("deed", ["die", "run out of memory", "fail", "spin"])
+@pytest.mark.parametrize(
+    ("pool", "deed"), [(30.0, "die"), (30.0, "run out of memory"), (30.0, "fail"), (0.5, "spin")], indirect=["pool"]
+)
 async def test_a_question_that_is_too_much_fails_alone(pool: WorkerPool, deed: str) -> None:
     for _ in range(2):
         with pytest.raises(QuestionFailed):
