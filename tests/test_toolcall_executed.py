@@ -28,17 +28,6 @@ def hermes(*made: tuple[str, dict[str, Any]]) -> ToolCallAction:
     return ToolCallAction(text="\n".join(blocks))
 
 
-def structured(*made: tuple[str, dict[str, Any]], content: str | None = None) -> ToolCallAction:
-    tool_calls = tuple(
-        ToolCall(id=f"id-{i}", function=FunctionCall(name=n, arguments=json.dumps(a))) for i, (n, a) in enumerate(made)
-    )
-    return ToolCallAction(tool_calls=tool_calls, content=content)
-
-
-def talk(text: str) -> ToolCallAction:
-    return ToolCallAction(text=text)
-
-
 class Played:
     """An executed episode in hand."""
 
@@ -121,15 +110,21 @@ def test_executed_calls_are_answered_by_the_back_end(executable: list[Item]) -> 
     played = Played(task, max_steps_per_turn=5)
     assert played.first.info.budget_remaining == 5
     expected = task.steps[0].calls[0]
-    hidden = "a_tool_of_nobody"
-    broken = ToolCall(id="b", function=FunctionCall(name=expected.name, arguments="{"))
-    made = (*(structured((expected.name, expected.arguments), (hidden, {})).tool_calls or ()), broken)
+    wanted = json.dumps(expected.arguments)
+    made = tuple(
+        ToolCall(id=call_id, function=FunctionCall(name=name, arguments=arguments))
+        for call_id, name, arguments in (
+            ("good", expected.name, wanted),
+            ("unknown", "a_tool_of_nobody", "{}"),
+            ("broken", expected.name, "{"),
+        )
+    )
     outcome = played.step(ToolCallAction(tool_calls=made))
     answers = {m.tool_call_id: m.content for m in outcome.observation.messages}
     recorded = next(m for m in task.steps[0].then if m.role == "tool")
-    assert answers["id-0"] == recorded.content
-    assert "there is no tool" in answers["id-1"]
-    assert "could not be read" in answers["b"]
+    assert answers["good"] == recorded.content
+    assert "there is no tool" in answers["unknown"]
+    assert "could not be read" in answers["broken"]
     assert (outcome.reward, info(outcome).budget_remaining) == (0.0, 4)
     end = played.truncate(StopReason.CONTEXT_LENGTH)
     assert info(end).stop_reason == "context_length"
@@ -142,7 +137,7 @@ def test_what_breaks_the_think_rule_is_not_run(executable: list[Item]) -> None:
     played = Played(task, think="required")
     outcome = played.step(hermes((expected.name, expected.arguments)))
     assert "not run" in outcome.observation.messages[0].content
-    outcome = played.step(talk("no thought, no call"))
+    outcome = played.step(ToolCallAction(text="no thought, no call"))
     assert not outcome.done
     assert [m.role for m in outcome.observation.messages] == ["user"]
 
@@ -159,9 +154,9 @@ def test_a_dialogue_that_changes_nothing_asks_for_its_results() -> None:
         backend=BackendState(name="world", initial={"weather": weather_state()}),
     )
     silent, right = Played(question), Played(question)
-    assert silent.step(talk("Nice weather.")).reward == 0
+    assert silent.step(ToolCallAction(text="Nice weather.")).reward == 0
     right.step(hermes(("current_weather", {"city": "Paris"})))
-    assert right.step(talk("Nice weather.")).reward == 1.5
+    assert right.step(ToolCallAction(text="Nice weather.")).reward == 1.5
 
 
 def test_the_budget_is_for_each_user_message_and_its_end_is_no_success(executable: list[Item]) -> None:
@@ -186,7 +181,7 @@ def test_a_user_who_gets_no_answer_is_no_success(executable: list[Item]) -> None
     for answer, success in (("Done.", True), ("", False), ("<think>Done.</think>", False), ("<|im_end|>", False)):
         played = Played(task)
         played.step(hermes(*made))
-        assert info(played.step(talk(answer))).success == success
+        assert info(played.step(ToolCallAction(text=answer))).success == success
 
 
 def test_every_user_must_get_an_answer(executable: list[Item]) -> None:
@@ -197,7 +192,7 @@ def test_every_user_must_get_an_answer(executable: list[Item]) -> None:
     while True:
         action = oracle.act(played.first)
         if not action.tool_calls and not silent:
-            action, silent = talk(""), True
+            action, silent = ToolCallAction(text=""), True
         outcome = played.step(action)
         if outcome.done:
             break
@@ -216,7 +211,7 @@ def test_a_tool_of_the_back_end_that_is_not_shown_cannot_be_called(executable: l
     played = Played(task.model_copy(update={"tools": without}))
     outcome = played.step(hermes((expected.name, expected.arguments)))
     assert "there is no tool" in outcome.observation.messages[0].content
-    assert not info(played.step(talk("Done."))).success
+    assert not info(played.step(ToolCallAction(text="Done."))).success
 
 
 def weather_state() -> dict[str, Any]:
