@@ -151,7 +151,7 @@ def test_the_curl_commands_of_the_wire_page_work(service_url: str) -> None:
         method, path, body = found.groups()
         headers = {"content-type": "application/x-www-form-urlencoded"} if body else {}
         response = httpx2.request(
-            method or ("POST" if body else "GET"), service_url + path, content=body, headers=headers
+            method or ("POST" if body else "GET"), service_url + path, content=body, headers=headers, timeout=60
         )
         answers.append(response.json())
         assert response.status_code == 200, response.text

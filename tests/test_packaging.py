@@ -55,10 +55,11 @@ def test_a_wheel_holds_the_code_and_the_data(tmp_path: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes((ROOT / name).read_bytes())
     build = "import setuptools.build_meta as b; print(b.build_wheel('dist'))"
-    done = subprocess.run([sys.executable, "-c", build], cwd=source, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", build], cwd=source, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-2000:]
     (wheel,) = (source / "dist").glob("*.whl")
-    held = {name for name in zipfile.ZipFile(wheel).namelist() if not name.split("/")[0].endswith(".dist-info")}
+    with zipfile.ZipFile(wheel) as archive:
+        held = {name for name in archive.namelist() if not name.split("/")[0].endswith(".dist-info")}
     wanted = {
         f"rolloutgym/{path.relative_to(source)}"
         for path in source.rglob("*")

@@ -30,14 +30,13 @@ class ScriptedService:
 
     reply: str = "seen"
     budget: int = 5
-    delay_s: float = 0.0
+    barrier: asyncio.Barrier | None = None
+    """Where given, answers wait until so many are asked for."""
     fail: Callable[[str, int], str | None] = lambda task_id, step: None
     """The error code to answer with, by task id and step (-1 is the reset)."""
     actions: list[tuple[str, str]] = field(default_factory=list)
     truncated: dict[str, str] = field(default_factory=dict)
     closed: list[str] = field(default_factory=list)
-    most_at_once: int = 0
-    _now: int = 0
     _tasks: dict[str, str] = field(default_factory=dict)
     _steps: dict[str, int] = field(default_factory=dict)
 
@@ -47,10 +46,8 @@ class ScriptedService:
             self.closed.append(self._tasks[name])
             return httpx2.Response(200, json={})
         body = json.loads(request.content)
-        self._now += 1
-        self.most_at_once = max(self.most_at_once, self._now)
-        await asyncio.sleep(self.delay_s)
-        self._now -= 1
+        if self.barrier is not None:
+            await asyncio.wait_for(self.barrier.wait(), 60)
         return {"reset": self._reset, "step": self._step, "truncate": self._truncate}[name](body)
 
     def _reset(self, body: Mapping[str, Any]) -> httpx2.Response:
@@ -215,11 +212,10 @@ def test_play_episode_is_a_batch_of_one() -> None:
 
 
 def test_the_calls_of_a_turn_run_at_the_same_time() -> None:
-    service = ScriptedService(delay_s=0.1)
+    service = ScriptedService(barrier=asyncio.Barrier(64))
     rollouts = play(
         service, lambda row, turn: "LOOK" if turn == 0 else f"ANSWER t{row}", [f"t{number}" for number in range(64)]
     )
-    assert service.most_at_once == 64
     assert all(rollout.success for rollout in rollouts)
 
 
