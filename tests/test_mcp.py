@@ -138,7 +138,7 @@ def test_an_agents_connection_keeps_its_episode_and_lets_it_go(
         time.sleep(0.4)
         socket.send('{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"add","arguments":{"add":1}}}')
         assert json.loads(socket.recv())["result"]["data"] == "total 1"
-    for _ in range(500):
+    for _ in range(6000):
         if noop.open == 0:
             return
         time.sleep(0.01)
@@ -211,7 +211,7 @@ def test_a_session_that_nobody_uses_gives_its_place_back(start_service: Callable
     url = start_service({"noop": noop}, capacity=1, idle_timeout_s=0.2)
     with httpx2.Client(base_url=f"{url}/noop") as http:
         for method in ("openenv/session/create", "initialize", "openenv/session/create"):
-            for _ in range(500):
+            for _ in range(3000):
                 if "result" in call(http, method):
                     break
                 time.sleep(0.02)

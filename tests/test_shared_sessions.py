@@ -151,7 +151,7 @@ async def test_of_three_processes_each_step_is_taken_once(
                 process = drawn.choice(processes)
                 assert await process.sessions.delete(process.environment, name)
 
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(240), asyncio.TaskGroup() as group:
         for number in range(10):
             group.create_task(play(f"e{number}"))
     assert await processes[0].sessions.count() == 0

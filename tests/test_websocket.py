@@ -25,7 +25,7 @@ class Socket:
 
     def ask(self, message: Any) -> Any:
         self.connection.send(message if isinstance(message, str | bytes) else json.dumps(message))
-        return json.loads(self.connection.recv(timeout=10))
+        return json.loads(self.connection.recv(timeout=60))
 
     def reset(self, **data: Any) -> Any:
         answer = self.ask({"type": "reset", "data": data})
@@ -42,7 +42,7 @@ class Socket:
 
     def closed_with(self) -> int:
         with pytest.raises(ConnectionClosed):
-            self.connection.recv(timeout=10)
+            self.connection.recv(timeout=60)
         assert self.connection.close_code is not None
         return self.connection.close_code
 
@@ -55,7 +55,7 @@ def websocket(url: str, query: str = "", **options: Any) -> Iterator[Socket]:
 
 
 def wait_until(true: Callable[[], bool]) -> None:
-    for _ in range(500):
+    for _ in range(6000):
         if true():
             return
         time.sleep(0.01)
@@ -202,7 +202,7 @@ def test_a_dropped_connection_is_resumed(shared_noop: tuple[Any, str]) -> None:
 @pytest.mark.parametrize("query", ["?episode_id=nobody", "?session_id=nobody"])
 def test_an_unknown_episode_cannot_be_resumed(shared_noop: tuple[Any, str], query: str) -> None:
     with websocket(shared_noop[1], query) as socket:
-        error = json.loads(socket.connection.recv(timeout=10))["data"]
+        error = json.loads(socket.connection.recv(timeout=60))["data"]
         assert (error["code"], error["error"]["code"]) == ("SESSION_ERROR", "episode_not_found")
         assert socket.closed_with() == 1000
 
