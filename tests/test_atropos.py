@@ -174,7 +174,7 @@ def quick() -> Iterator[None]:
 
 def connect(server: Callable[[httpx2.Request], httpx2.Response], **options: Any) -> AtroposClient:
     return AtroposClient(
-        "http://atropos", transport=httpx2.MockTransport(server), poll_s=0.0, **{"patience_s": 5.0} | options
+        "http://atropos", transport=httpx2.MockTransport(server), poll_s=0.0, **{"patience_s": 60.0} | options
     )
 
 

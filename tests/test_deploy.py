@@ -165,7 +165,7 @@ def test_nginx_as_shipped_passes_both_transports_and_keeps_an_episode_where_it_i
                 with client.environment("noop").reset(seed=seed) as episode:
                     totals = [episode.step({"add": 1.0}).observation.total for _ in range(3)]
                     assert totals == [1.0, 2.0, 3.0]
-    with httpx2.Client(base_url=f"{balancer}/noop") as http:
+    with httpx2.Client(base_url=f"{balancer}/noop", timeout=60) as http:
         for number in range(8):
             ors = {"x-session-id": f"ors-{number}"}
             http.post("/create", json={"split": "train", "index": 0}, headers=ors).raise_for_status()

@@ -347,19 +347,18 @@ def test_a_failed_row_is_masked_counted_and_out_of_its_group(tmp_path: Path, url
 
 def test_a_dead_service_stops_the_run(tmp_path: Path, url: str) -> None:
     dataset = make_dataset(url, "even")
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        port = closed.getsockname()[1]
-    trainer = GRPOTrainer(
-        model=tiny_llama(TOKENIZER, hidden=16, layers=1),
-        reward_funcs=[rewards.episode_return],
-        args=config(tmp_path),
-        train_dataset=dataset,
-        processing_class=TOKENIZER,
-        rollout_func=make_rollout_func(f"http://127.0.0.1:{port}", "even", limits=LIMITS),
-    )
-    with pytest.raises(TooManyFaults, match="8 of 8"):
-        trainer.train()
+    with socket.socket() as held:  # where nobody listens: the port is ours and closed to others
+        held.bind(("127.0.0.1", 0))
+        trainer = GRPOTrainer(
+            model=tiny_llama(TOKENIZER, hidden=16, layers=1),
+            reward_funcs=[rewards.episode_return],
+            args=config(tmp_path),
+            train_dataset=dataset,
+            processing_class=TOKENIZER,
+            rollout_func=make_rollout_func(f"http://127.0.0.1:{held.getsockname()[1]}", "even", limits=LIMITS),
+        )
+        with pytest.raises(TooManyFaults, match="8 of 8"):
+            trainer.train()
     assert trainer.model is not None
     assert trainer.model.training
 
