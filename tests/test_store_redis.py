@@ -213,9 +213,13 @@ async def test_a_place_is_not_given_back_that_another_worker_plays_on(make_store
 async def test_unused_episodes_lapse_with_their_place(make_store: MakeStore) -> None:
     store = make_store(idle_timeout_s=0.2)
     await begun(store)
+    with pytest.raises(CapacityReached):
+        await store.reserve(OTHER, 1)
+    await asyncio.sleep(0.3)
+    await store.reserve(OTHER, 1)
+    assert await store.load(KEY, None) is None
     await asyncio.sleep(0.3)
     assert await store.count() == 0
-    assert await store.load(KEY, None) is None
 
 
 @pytest.mark.parametrize("use", ["load", "append", "keep"])
@@ -481,6 +485,25 @@ async def test_whatever_redis_refuses_with_is_a_fault_of_the_store_until_it_answ
         said = ":7"
         assert await store.count() == 7
         await store.close()
+
+
+async def test_a_write_without_an_answer_is_not_sent_again(make_store: MakeStore) -> None:
+    """It may have landed. Only the caller can tell whether what it finds then is its own."""
+    sent = 0
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        while b"EVALSHA" not in (piece := await reader.read(65536)):
+            writer.write(b"+OK\r\n" * piece.count(b"SETINFO"))
+        sent += 1
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        store = make_store(url=f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0")
+        with pytest.raises(StoreUnavailable):
+            await store.append(record_of(), taken(0))
+        await store.close()
+    assert sent == 1
 
 
 async def test_one_refused_command_spoils_no_other(make_store: MakeStore) -> None:
