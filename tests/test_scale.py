@@ -462,9 +462,7 @@ def test_a_websocket_resumes_at_another_service(pair: Any) -> None:
         assert second.environment("noop").resume(episode.id).step({"add": 1.0}).observation.total == 2.0
 
 
-def test_what_is_used_keeps_its_episode_and_its_place(
-    make_pair: Callable[..., list[Place]], redis_server: Any
-) -> None:
+def test_what_is_used_keeps_its_episode_and_its_place(make_pair: Callable[..., list[Place]], redis_server: Any) -> None:
     """A connection that is silent, and a step that takes long, both for twice the idle timeout."""
     one, _ = make_pair(idle_timeout_s=2.5)
     one.environment.gates["slow"] = asyncio.Event()
@@ -516,11 +514,12 @@ def test_capacity_is_that_of_all_services(make_pair: Callable[..., list[Place]])
     assert two.post("reset").status_code == 200
 
 
+@pytest.mark.parametrize("transport", ["rest", "websocket"])
 def test_a_store_that_is_down_is_told_and_come_back_from(
-    redis_server: Any, start_service: Callable[..., str], noop: Any
+    redis_server: Any, start_service: Callable[..., str], noop: Any, transport: Any
 ) -> None:
     url = start_service({"noop": noop}, store=redis_server.url)
-    with Client(url, retries=0) as client:
+    with Client(url, retries=0, transport=transport) as client:
         episode = client.environment("noop").reset()
         redis_server.stop()
         with pytest.raises(StoreUnavailable) as failure:
@@ -534,3 +533,18 @@ def test_a_store_that_is_down_is_told_and_come_back_from(
         with pytest.raises(EpisodeNotFound):
             episode.step({"add": 1.0})
         assert client.environment("noop").reset().step({"add": 1.0}).observation.total == 1.0
+
+
+def test_a_service_may_start_before_its_store(redis_server: Any, start_service: Callable[..., str], noop: Any) -> None:
+    redis_server.stop()
+    try:
+        with Client(start_service({"noop": noop}, store=redis_server.url), retries=0) as client:
+            assert (client.health()["status"], client.ready()) == ("healthy", False)
+            with pytest.raises(StoreUnavailable):
+                client.environment("noop").reset()
+            redis_server.start()
+            assert client.ready()
+            client.environment("noop").reset().close()
+    finally:
+        if redis_server.process.poll() is not None:
+            redis_server.start()
