@@ -1,6 +1,7 @@
 """The files that others' tools read: Kubernetes manifests, compose file, nginx configuration, Dockerfile."""
 
 import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -197,3 +198,14 @@ def test_the_dockerfile_builds_with_both_builders_and_keeps_its_promises() -> No
     assert re.findall(r"pip install (.*?)(?: \\)?$", text[code:], re.MULTILINE) == [
         "--no-cache-dir --quiet --no-deps /wheels/rolloutgym-*.whl"
     ]
+
+
+def test_the_image_is_built_from_what_a_wheel_needs_and_nothing_else() -> None:
+    configured = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    folders = {name.split(".")[1] for name in configured["tool"]["setuptools"]["packages"] if "." in name}
+    project = configured["project"]
+    files = {"pyproject.toml", "py.typed", project["readme"], *project["license-files"]}
+    files |= {path.name for path in ROOT.glob("*.py")}
+    first, *others = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
+    assert first == "*"
+    assert set(others) == {f"!{name}" for name in folders | files} | {"**/__pycache__", "**/*.pyc"}
