@@ -243,4 +243,5 @@ def test_the_mcp_projects_own_client_plays(peer: Callable[..., Any], service_url
     assert [state.status_code for state in states] == [404, 200, 404]
     assert states[1].json()["step_count"] == 1
     assert found[1]["session"] == "trained-by-mcp"
+    assert set(found[0]["tools"]) == set(found[1]["tools"]) == {"describe", "sample", "query", "answer"}
     assert set(found[2]["tools"]) == {"python", "answer"}
