@@ -8,7 +8,7 @@ value). The parser is pure, never raises, and takes time linear in the text.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
@@ -65,8 +65,7 @@ EXPECTED = (
 )
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(NamedTuple):
     """One action, as understood."""
 
     verb: SqlVerb
@@ -75,8 +74,7 @@ class Command:
     """The tool call that asked for it; empty where a call has no id; null where it came as text."""
 
 
-@dataclass(frozen=True)
-class Invalid:
+class Invalid(NamedTuple):
     """No action: `reason` tells the model what was expected."""
 
     reason: str

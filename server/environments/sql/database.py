@@ -28,7 +28,7 @@ FailureKind = Literal["syntax", "denied", "limit", "timeout", "memory", "other"]
 TOO_EXPENSIVE = "the query is too expensive: it was stopped"
 STEPS_PER_TICK = 1000
 _OPEN_MODE = "mode=ro&immutable=1"
-_CHUNK_ROWS, _CHUNK_CELLS = 32, 64
+_CHUNK_CELLS = 64
 """How much is fetched at once: few cells, for each may be as long as `Limits.length` allows."""
 _HIDDEN = 1
 """How SQLite marks a column that `*` leaves out, which a virtual table may have."""
@@ -126,10 +126,6 @@ class Schema:
     def names(self) -> tuple[str, ...]:
         return tuple(table.name for table in self.tables)
 
-    def __contains__(self, name: str) -> bool:
-        """Whether there is a table of that name, given in lower case."""
-        return name in self._by_name
-
     def find(self, name: str) -> Table | None:
         """The table of that name, in any case."""
         return self._by_name.get(name.lower())
@@ -155,6 +151,7 @@ class Database:
         try:
             self._configure()
             self._schema = self._load_schema()
+            self._tables = frozenset([name.lower() for name in self._schema.names])
             self._tables_by_page = self._load_pages()
         except sqlite3.Error as error:
             self._connection.close()
@@ -218,17 +215,15 @@ class Database:
                 raise QueryFailed("syntax", "there is no statement to run")
             columns = tuple([entry[0] for entry in cursor.description])
             cap = min(max_rows, max_cells // len(columns))
-            chunk = max(1, min(_CHUNK_ROWS, _CHUNK_CELLS // len(columns)))
-            rows, truncated = _fetch(cursor, chunk, cap, max_bytes)
+            rows, truncated = _fetch(cursor, max(1, _CHUNK_CELLS // len(columns)), cap, max_bytes)
         finally:
             cursor.close()
-        read = [(table.lower(), column.lower()) for table, column in self._read]
+        read = frozenset(self._read)
         if "with" in sql.lower() and not all(column for _, column in read):
             # The name alone, without a column, may be that of a common table expression.
             opened = self._opened(sql)
-            read = [(table, column) for table, column in read if column or table in opened]
-        known = frozenset([pair for pair in read if pair[0] in self._schema])
-        return QueryResult(columns, tuple(rows), truncated, known)
+            read = frozenset([(table, column) for table, column in read if column or table in opened])
+        return QueryResult(columns, tuple(rows), truncated, read)
 
     def _opened(self, sql: str) -> frozenset[str]:
         """The tables, lower-case, that a statement opens, as its compiled program has it; none where that cannot be
@@ -287,10 +282,13 @@ class Database:
     ) -> int:
         # Asked for every column and function of a query: the commonest case first.
         if action == _READ and first is not None and second is not None:
-            if first[:7].lower() != "sqlite_":
-                self._read.add((first, second))
+            table = first.lower()
+            if table in self._tables:
+                self._read.add((table, second.lower()))
                 return _OK
-            self._denied = f"{first.lower()} is hidden: DESCRIBE shows a table's columns"
+            if not table.startswith("sqlite_"):
+                return _OK
+            self._denied = f"{table} is hidden: DESCRIBE shows a table's columns"
         elif action in _ALLOWED_ACTIONS:
             return _OK
         elif action == sqlite3.SQLITE_FUNCTION and second is not None:

@@ -5,7 +5,7 @@ goes out is text for the model, a verdict, and a query's potential.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
@@ -135,8 +135,8 @@ class Engine:
             return Shown(error.message, failed=True)
         return Shown(show_result(result, caps), failed=False, seen=_seen(result))
 
-    def query(self, subject: Subject, sql: str, dialect: Dialect, caps: Caps, known: tuple[str, ...]) -> Ran:
-        """Run SQL and show its rows. `known` are the tables whose columns may be named in a hint."""
+    def query(self, subject: Subject, sql: str, dialect: Dialect, caps: Caps, seen: Collection[str]) -> Ran:
+        """Run SQL and show its rows. `seen` is what was shown before: a hint may name columns of its tables."""
         goal = self._goal(subject)
         database = self._database(subject.database)
         # The count that is shown stops at COUNT_CAP, so that the cap says nothing of the gold's size.
@@ -145,7 +145,7 @@ class Engine:
             with self._watch():
                 result = database.query(_translated(sql, dialect), max_rows=max_rows)
         except QueryFailed as error:
-            return Ran(error.message + _hint(error.message, database, known), failed=True, seen=(), potential=0.0)
+            return Ran(error.message + _hint(error.message, database, seen), failed=True, seen=(), potential=0.0)
         return Ran(show_result(result, caps), failed=False, seen=_seen(result), potential=goal.potential(result))
 
     def grade(self, subject: Subject, answer: str, options: AnswerOptions) -> bool:
@@ -209,7 +209,7 @@ class _Goal:
 
     def reads_gold_table(self, result: QueryResult) -> bool:
         """Whether the query reads a table that the gold query reads, if that reads one at all."""
-        return not self._target.tables or any(table in self._target.tables for table, _ in result.read)
+        return not self._target.tables or not self._target.tables.isdisjoint([table for table, _ in result.read])
 
     def potential(self, result: QueryResult) -> float:
         # A result that was cut is longer than twice the gold: a dump, of which the rows count for nothing.
@@ -275,13 +275,14 @@ def _seen(result: QueryResult) -> tuple[str, ...]:
     return tuple(sorted([f"{table}.{column}" for table, column in result.read if column]))
 
 
-def _hint(message: str, database: Database, known: tuple[str, ...]) -> str:
+def _hint(message: str, database: Database, seen: Collection[str]) -> str:
     """The nearest name where a name was not found; columns only of tables that the model has been shown."""
     schema = database.schema()
     if match := _NO_TABLE.fullmatch(message):
         return f".{suggestion(match[1], schema.names)} Tables: {list_tables(schema.names)}."
     if match := _NO_COLUMN.fullmatch(message):
-        tables = [table for name in known if (table := schema.find(name)) is not None]
+        names = sorted({name.partition(".")[0] for name in seen})
+        tables = [table for name in names if (table := schema.find(name)) is not None]
         near = suggestion(match[1], [column.name for table in tables for column in table.columns])
         return f".{near}" if near else ""
     return ""

@@ -35,7 +35,7 @@ _ANSWERED = "The answer was recorded."
 _OUT_OF_STEPS = "No steps are left: the episode ended without an answer."
 _NOT_RUN = "Not run: only one call a step is."
 
-_MAY_QUOTE = re.compile(r"['\"`\[]|--|/\*")
+_MAY_QUOTE = re.compile(r"['\"`\[/-]")
 _QUOTED_OR_COMMENT = re.compile(
     # The closing quotes are optional, so that one that is missing is looked for only once.
     r"""('[^']*'?|"[^"]*"?|`[^`]*`?|\[[^\]]*\]?)|--[^\n]*|/\*(?:[^*]|\*(?!/))*+(?:\*/)?"""
@@ -65,7 +65,6 @@ class SqlEpisode(Episode[SqlAction]):
         self._turn = 0
         self._taken: set[tuple[str, str]] = set()
         self._seen: set[str] = set()
-        self._known: tuple[str, ...] = ()
         self._news = 0
         self._operational = 0
         self._potential = 0.0
@@ -136,7 +135,7 @@ class SqlEpisode(Episode[SqlAction]):
         key = ("QUERY", _normalised(sql))
         run, dialect = self._executor.run, self._options.dialect
         try:
-            ran = await run(Engine.query, self._subject, sql, dialect, self._caps, self._known)
+            ran = await run(Engine.query, self._subject, sql, dialect, self._caps, self._seen)
         except TooExpensive:
             return _Effect(TOO_EXPENSIVE, failed=True, key=key)
         return _Effect(ran.text, ran.failed, key=key, seen=ran.seen, potential=ran.potential)
@@ -162,7 +161,6 @@ class SqlEpisode(Episode[SqlAction]):
         new_information = not self._seen.issuperset(effect.seen)
         if new_information:
             self._seen.update(effect.seen)
-            self._known = tuple(sorted({name.partition(".")[0] for name in self._seen}))
         move = Move(
             executed=not effect.failed,
             repeat=repeat,

@@ -90,7 +90,7 @@ def potential(target: Target, *, rows_f1: float, read: Columns, width: int, heig
     A query that reads none of the gold query's tables is worth nothing, whatever it returns; neither is one that is to
     find nothing, for there is no way to come closer to an empty result.
     """
-    if target.height == 0 or not any(table in target.tables for table, _ in read):
+    if target.height == 0 or target.tables.isdisjoint([table for table, _ in read]):
         return 0.0
     near = min(height, target.height) / max(height, target.height)
     shape = 0.5 * (width == target.width) + 0.5 * near
