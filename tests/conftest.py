@@ -491,10 +491,18 @@ class RedisServer:
         command = ["redis-server", *address, *self._flags]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         _until_listening(self.process, self.port)
+        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as probe:
+            probe.sendall(b"PING\r\n")
+            probe.recv(64)  # whatever it answers, it listens by now wherever it shall
 
     def stop(self) -> None:
         self.process.terminate()
         self.process.wait(timeout=60)
+
+
+@pytest.fixture(scope="session")
+def free_port() -> Callable[[], int]:
+    return _free_port
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -272,7 +271,7 @@ PASSWORD = "s/cret"
 
 
 @pytest.fixture
-def locked_redis(redis_server: Any, tmp_path: Path) -> Iterator[dict[str, str]]:
+def locked_redis(redis_server: Any, free_port: Callable[[], int], tmp_path: Path) -> Iterator[dict[str, str]]:
     """One that asks for a password, by the ways there are to it."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
@@ -280,8 +279,7 @@ def locked_redis(redis_server: Any, tmp_path: Path) -> Iterator[dict[str, str]]:
     files = ["-keyout", str(tmp_path / "key"), "-out", str(tmp_path / "certificate")]
     name = ["-addext", "subjectAltName=IP:127.0.0.1"]
     subprocess.run(["openssl", "req", *certificate, *files, *name], check=True, capture_output=True)
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     flags = {
         "requirepass": PASSWORD, "unixsocket": tmp_path / "socket", "tls-port": port, "tls-auth-clients": "no",
         "tls-key-file": tmp_path / "key", "tls-cert-file": tmp_path / "certificate",
@@ -444,7 +442,7 @@ async def test_after_a_failover_the_new_master_is_asked(
         record = await begun(store)
         with redis.Redis.from_url(redis_server.url) as old:
             master = successor.port
-            old.replicaof("127.0.0.1", successor.port)
+            old.replicaof("127.0.0.1", 1)  # which it does not reach: what it has stays
             try:
                 with pytest.raises(StoreUnavailable):
                     await store.append(record, taken(0))
@@ -458,9 +456,11 @@ async def test_after_a_failover_the_new_master_is_asked(
 
 
 async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while piece := await reader.read(65536):
-        writer.write(piece)
-    writer.close()
+    try:
+        while piece := await reader.read(65536):
+            writer.write(piece)
+    finally:
+        writer.close()
 
 
 @pytest.mark.parametrize(
@@ -473,10 +473,12 @@ async def test_whatever_redis_refuses_with_is_a_fault_of_the_store_until_it_answ
     said = f"-{refusal}"
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while piece := await reader.read(65536):
-            for command in re.findall(b"EVALSHA|SETINFO", piece):
-                writer.write(f"{said if command == b'EVALSHA' else '+OK'}\r\n".encode())
-        writer.close()
+        try:
+            while piece := await reader.read(65536):
+                for command in re.findall(b"EVALSHA|SETINFO", piece):
+                    writer.write(f"{said if command == b'EVALSHA' else '+OK'}\r\n".encode())
+        finally:
+            writer.close()
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         store = make_store(url=f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0")
