@@ -44,12 +44,16 @@ class Host:
         self._thread: threading.Thread | None = None
 
     def environment(self) -> "Adapter":
-        """A session's environment; starts ours with the first one."""
+        """A session's environment; starts ours with the first one, or raises what keeps it from starting."""
         with self._starting:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._loop.run_forever, name="rolloutgym", daemon=True)
                 self._thread.start()
-                self.wait(self.service.start())
+                try:
+                    self.wait(self.service.start())
+                except BaseException:
+                    self._end_loop()
+                    raise
         return Adapter(self)
 
     def wait(self, doing: Coroutine[Any, Any, T]) -> T:
@@ -65,10 +69,14 @@ class Host:
         if self._thread is not None:
             self.wait(self.service.drain())
             self.wait(self.service.stop())
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._thread = None
+            self._end_loop()
         self._loop.close()
+
+    def _end_loop(self) -> None:
+        assert self._thread is not None
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._thread = None
 
 
 class Adapter(OpenEnvEnvironment[Action, Observation, State]):  # type: ignore[misc]

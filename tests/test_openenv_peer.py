@@ -183,10 +183,10 @@ def converse(url: str, frames: list[Any]) -> tuple[list[Any], int | None]:
     with connect(f"{url.replace('http', 'ws', 1)}/ws", proxy=None) as socket:
         for frame in frames:
             socket.send(frame if isinstance(frame, str | bytes) else json.dumps(frame))
-            answers.append(json.loads(socket.recv(timeout=20)))
+            answers.append(json.loads(socket.recv(timeout=60)))
         socket.send('{"type":"close"}')
         with pytest.raises(ConnectionClosed):
-            socket.recv(timeout=20)
+            socket.recv(timeout=60)
         return answers, socket.close_code
 
 
@@ -233,9 +233,9 @@ def test_where_a_stock_server_rewards_or_gives_up_ours_does_not(two: tuple[str, 
     assert converse(ours, [RESETTING, "[1]", step])[0][-1]["data"]["reward"] == 1
     with connect(f"{stock.replace('http', 'ws', 1)}/ws", proxy=None) as socket:
         socket.send("[1]")
-        assert json.loads(socket.recv(timeout=20))["data"]["code"] == "SESSION_ERROR"
+        assert json.loads(socket.recv(timeout=60))["data"]["code"] == "SESSION_ERROR"
         with pytest.raises(ConnectionClosed):
-            socket.recv(timeout=20)
+            socket.recv(timeout=60)
 
 
 # ---- the validator ----
@@ -424,6 +424,8 @@ def test_our_environments_play_the_same_inside_of_openenvs_server(
 
 def test_an_adapted_environment_is_called_from_threads_and_loops(peer: Peer) -> None:
     found = peer("adapted_environment", {"name": "sql", "reset": RESET, "actions": SQL})
+    # A start that failed is tried again by the next session.
+    assert found["failed"] == "no room yet"
     one, two, three = found["plays"]
     assert one == two == three
     assert [answer["done"] for answer in one] == [False] * 4 + [True]

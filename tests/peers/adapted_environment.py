@@ -45,6 +45,22 @@ async def play_together(host: Host, work: Json) -> list[list[Json]]:
     )
 
 
+def fail_to_start(host: Host) -> str:
+    """What the first session is told where the environment does not start."""
+
+    async def fail() -> None:
+        raise OSError("no room yet")
+
+    start, host.core.start = host.core.start, fail
+    try:
+        host.environment()
+    except OSError as error:
+        return str(error)
+    finally:
+        host.core.start = start
+    return ""
+
+
 def children() -> int:
     """Processes of this one, by the thread that started them; a thread may end while its turn comes."""
     count = 0
@@ -57,7 +73,8 @@ def children() -> int:
 def main() -> None:
     work = json.load(sys.stdin)
     host = Host(work["name"])
-    found: Json = {"plays": asyncio.run(play_together(host, work)), "children": [children()]}
+    found: Json = {"failed": fail_to_start(host)}
+    found |= {"plays": asyncio.run(play_together(host, work)), "children": [children()]}
     unreset = host.environment()
     try:
         unreset.step(host.action_type(**work["actions"][0]))
