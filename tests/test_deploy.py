@@ -99,7 +99,7 @@ BYTES = {"mb": 2**20, "gb": 2**30, "Mi": 2**20, "Gi": 2**30}
 def test_redis_has_room_for_the_records_and_refuses_rather_than_forgets() -> None:
     """As many live and as many ended ones as the capacity is, of the size that docs/deployment.md names."""
     page = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
-    (most,) = re.findall(r"(\d+) kB for a long one", page)
+    (most,) = re.findall(r"(\d+) kB for a long\s+one", page)
     (container,) = manifest_of("Deployment", "rolloutgym-redis")["spec"]["template"]["spec"]["containers"]
     cluster = int(manifest_of("ConfigMap")["data"]["ROLLOUTGYM_CAPACITY"])
     for command, capacity in (
