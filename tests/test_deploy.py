@@ -1,9 +1,12 @@
 """The files that others' tools read: Kubernetes manifests, compose file, nginx configuration, Dockerfile."""
 
 import re
+import threading
 import tomllib
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any
 
 import httpx2
@@ -181,6 +184,24 @@ def test_nginx_as_shipped_passes_both_transports_and_keeps_an_episode_where_it_i
     # No step was replayed, and both had some.
     assert sum(one.steps for one in environments) == 4 * 8 * 3
     assert all(one.steps for one in environments)
+
+
+def test_nginx_sends_no_step_again_that_a_replica_may_have_begun(start_balancer: Callable[..., str]) -> None:
+    """The replica ends in the middle; only the client knows the step's number."""
+    begun = []
+
+    class Dying(BaseRequestHandler):
+        def handle(self) -> None:
+            begun.append(self.request.recv(65536))
+
+    with ExitStack() as stack:
+        replicas = [stack.enter_context(ThreadingTCPServer(("127.0.0.1", 0), Dying)) for _ in range(2)]
+        for replica in replicas:
+            stack.callback(replica.shutdown)
+            threading.Thread(target=replica.serve_forever, args=(0.05,)).start()
+        balancer = start_balancer([replica.server_address[1] for replica in replicas])
+        assert httpx2.post(f"{balancer}/sql/step", json={"episode_id": "e", "action": {}}).status_code == 502
+    assert len(begun) == 1
 
 
 def test_the_dockerfile_builds_with_both_builders_and_keeps_its_promises() -> None:
