@@ -105,7 +105,7 @@ def test_logprobs_equal_an_uncached_unpadded_forward(model: PreTrainedModel, sam
     for trace in traces:
         reference = uncached_logprobs(model, trace, sampling.temperature)
         for own, logprob, expected in zip(trace.env_mask_T, trace.logprobs_T, reference, strict=True):
-            assert logprob == (pytest.approx(expected, abs=1e-5) if own else 0.0)
+            assert logprob == (pytest.approx(expected, abs=5e-5) if own else 0.0)
 
 
 def test_logprobs_equal_an_uncached_forward_for_qwen2() -> None:
@@ -113,7 +113,7 @@ def test_logprobs_equal_an_uncached_forward_for_qwen2() -> None:
     for trace in play(TransformersGenerator(model, TOKENIZER, seed=1), [3, 20, 8], turns=3):
         reference = uncached_logprobs(model, trace, 1.0)
         own = [place for place, mine in enumerate(trace.env_mask_T) if mine]
-        assert [trace.logprobs_T[place] for place in own] == pytest.approx([reference[p] for p in own], abs=1e-5)
+        assert [trace.logprobs_T[place] for place in own] == pytest.approx([reference[p] for p in own], abs=5e-5)
 
 
 def test_an_adapter_on_top_changes_nothing_but_the_numbers() -> None:
@@ -122,7 +122,7 @@ def test_an_adapter_on_top_changes_nothing_but_the_numbers() -> None:
     for trace in play(TransformersGenerator(adapted, TOKENIZER, seed=1), [3, 20], turns=2):
         reference = uncached_logprobs(adapted, trace, 1.0)
         own = [place for place, mine in enumerate(trace.env_mask_T) if mine]
-        assert [trace.logprobs_T[place] for place in own] == pytest.approx([reference[p] for p in own], abs=1e-5)
+        assert [trace.logprobs_T[place] for place in own] == pytest.approx([reference[p] for p in own], abs=5e-5)
 
 
 def test_greedy_rows_do_not_depend_on_their_neighbours(model: PreTrainedModel) -> None:
@@ -216,7 +216,7 @@ def test_gradient_checkpointing_does_not_cost_the_cache() -> None:
         (trace,) = play(TransformersGenerator(model, TOKENIZER, seed=1), [9], turns=1)
         reference = uncached_logprobs(model, trace, 1.0)
     own = [place for place, mine in enumerate(trace.env_mask_T) if mine]
-    assert [trace.logprobs_T[place] for place in own] == pytest.approx([reference[p] for p in own], abs=1e-5)
+    assert [trace.logprobs_T[place] for place in own] == pytest.approx([reference[p] for p in own], abs=5e-5)
     assert model.is_activation_checkpointing
 
 
