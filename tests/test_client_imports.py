@@ -1,4 +1,6 @@
-"""The base package is enough for the client, and it brings neither the service nor a web framework along."""
+"""The base package is enough for the client, and brings neither the service nor a web framework along; the image's
+extras are enough for the service.
+"""
 
 import subprocess
 import sys
@@ -41,10 +43,10 @@ assert not {name for name in loaded if name.split(".")[1] in ("server", "cli", "
 """
 
 
-def _base_modules() -> set[str]:
-    """Top-level modules of the base package's dependencies, theirs included."""
+def _modules(package: str) -> set[str]:
+    """Top-level modules of the package's dependencies, theirs included."""
     needed: set[str] = set()
-    waiting = [Requirement("rolloutgym")]
+    waiting = [Requirement(package)]
     while waiting:
         parent = waiting.pop()
         for text in metadata.distribution(parent.name).requires or []:
@@ -67,10 +69,30 @@ def _run(code: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_client_plays_with_the_base_package_alone(tmp_path: Path) -> None:
-    allowed = _base_modules() | {"rolloutgym"}
+    allowed = _modules("rolloutgym") | {"rolloutgym"}
     assert {"httpx2", "pydantic", "stamina", "wsproto"} <= allowed
     assert not {"fastapi", "starlette", "uvicorn", "typer", "rich", "torch"} & allowed
     done = _run(f"allowed = {allowed!r}\n{_ALLOW_ONLY}{_PLAY}{_WHICH}", tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+_IMPORT_THE_SERVICE = """
+import importlib, pkgutil
+import rolloutgym.cli.commands, rolloutgym.cli.serve, rolloutgym.server
+for module in pkgutil.walk_packages(rolloutgym.server.__path__, "rolloutgym.server."):
+    # These two are for extras of their own.
+    if not module.name.endswith((".openenv_adapter", ".reasoning_process")):
+        importlib.import_module(module.name)
+from rolloutgym.server.app import create_app
+from rolloutgym.server.settings import Settings
+create_app(Settings())
+"""
+
+
+def test_the_image_installs_what_its_service_imports(tmp_path: Path) -> None:
+    allowed = _modules("rolloutgym[server,redis]") | {"rolloutgym"}
+    assert not {"torch", "transformers", "openenv", "gradio", "docker"} & allowed
+    done = _run(f"allowed = {allowed!r}\n{_ALLOW_ONLY}{_IMPORT_THE_SERVICE}", tmp_path)
     assert done.returncode == 0, done.stderr
 
 
