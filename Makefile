@@ -107,7 +107,7 @@ test-slow: $(VENV)/.dev $(VENV)/.system $(VENV)/.bfcl $(PEERS)/.ready $(TRAINERS
 
 # 500 episodes over four workers that are killed at random, behind nginx, with a real Redis.
 scale-test: $(VENV)/.dev $(VENV)/.system
-	$(BIN)/pytest -q -m "slow or not slow" tests/test_scale.py tests/test_store_redis.py tests/test_deploy.py
+	$(BIN)/pytest -q -m "slow or not slow" tests/test_scale.py tests/test_store_redis.py tests/test_redis_connection.py tests/test_deploy.py
 
 # Builds the image, and tests it, the launcher, compose.yaml, `openenv validate` and the sandbox in containers. Where no
 # Docker engine answers, the script ENGINE may bring one up for the time; without that too, the tests say why they skip.

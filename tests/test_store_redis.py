@@ -3,12 +3,8 @@
 import asyncio
 import os
 import random
-import re
-import shutil
 import signal
-import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -16,7 +12,6 @@ import redis
 
 from rolloutgym.models import StopReason
 from rolloutgym.server.errors import CapacityReached, StoreUnavailable
-from rolloutgym.server.settings import Settings
 from rolloutgym.server.store import Key, Overtaken, Record, Taken
 from rolloutgym.server.store_redis import RedisStore
 
@@ -33,8 +28,8 @@ MakeStore = Callable[..., RedisStore]
 async def make_store(redis_server: Any, anyio_backend: str) -> AsyncIterator[MakeStore]:
     stores: list[RedisStore] = []
 
-    def make(*, url: str = redis_server.url, idle_timeout_s: float = 60.0, ended: int = 10) -> RedisStore:
-        store = RedisStore(url, idle_timeout_s=idle_timeout_s, ended=ended)
+    def make(*, idle_timeout_s: float = 60.0, ended: int = 10) -> RedisStore:
+        store = RedisStore(redis_server.url, idle_timeout_s=idle_timeout_s, ended=ended)
         stores.append(store)
         return store
 
@@ -265,66 +260,6 @@ async def test_only_so_many_ended_records_are_kept(make_store: MakeStore) -> Non
     assert kept == ["e3", "e5"]
 
 
-# ---- where it is ----
-
-PASSWORD = "s/cret"
-
-
-@pytest.fixture
-def locked_redis(redis_server: Any, free_port: Callable[[], int], tmp_path: Path) -> Iterator[dict[str, str]]:
-    """One that asks for a password, by the ways there are to it."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed")
-    certificate = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=redis"]
-    files = ["-keyout", str(tmp_path / "key"), "-out", str(tmp_path / "certificate")]
-    name = ["-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run(["openssl", "req", *certificate, *files, *name], check=True, capture_output=True)
-    port = free_port()
-    flags = {
-        "requirepass": PASSWORD, "unixsocket": tmp_path / "socket", "tls-port": port, "tls-auth-clients": "no",
-        "tls-key-file": tmp_path / "key", "tls-cert-file": tmp_path / "certificate",
-    }  # fmt: skip
-    server = type(redis_server)(
-        tmp_path, *(str(part) for name, value in flags.items() for part in (f"--{name}", value))
-    )
-    yield {
-        "redis": f"redis://:s%2Fcret@127.0.0.1:{server.port}/3",
-        "rediss": f"rediss://:s%2Fcret@127.0.0.1:{port}/3?ssl_ca_certs={tmp_path}/certificate",
-        "unix": f"unix://:s%2Fcret@{tmp_path}/socket?db=3",
-        "wrong": f"redis://:another@127.0.0.1:{server.port}/3",
-        "untrusted": f"rediss://:s%2Fcret@127.0.0.1:{port}/3",
-    }
-    server.stop()
-
-
-@pytest.mark.parametrize("way", ["redis", "rediss", "unix"])
-async def test_a_redis_has_a_password_a_number_and_several_ways_to_it(
-    make_store: MakeStore, locked_redis: dict[str, str], way: str
-) -> None:
-    store = make_store(url=Settings(store=locked_redis[way]).store)
-    await begun(store)
-    with redis.Redis.from_url(locked_redis["redis"]) as third:
-        assert third.exists("rolloutgym:record:sql:e1") == 1
-    await store.close()
-
-
-@pytest.mark.parametrize("way", ["wrong", "untrusted"])
-async def test_a_redis_that_is_refused_or_refuses_is_told_without_its_password(
-    make_store: MakeStore, locked_redis: dict[str, str], way: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    store = make_store(url=locked_redis[way])
-    with pytest.raises(StoreUnavailable):
-        await store.count()
-    (line,) = caplog.messages
-    assert "invalid" in line or "certificate" in line
-    assert not {"another", "cret"} & set(re.split(r"\W", line))
-
-
-def test_an_option_that_is_none_is_told_at_once() -> None:
-    with pytest.raises(ValueError, match="ssl_ca_cert'"):
-        RedisStore("rediss://127.0.0.1:1/0?ssl_ca_cert=/x", idle_timeout_s=1.0, ended=1)
-
-
 # ---- when Redis fails ----
 
 
@@ -423,89 +358,6 @@ async def test_a_connection_that_redis_has_closed_is_opened_anew(redis_server: A
             await asyncio.sleep(0.01)
     await asyncio.sleep(0.05)
     assert await store.load(KEY, record) is record
-
-
-async def test_after_a_failover_the_new_master_is_asked(
-    redis_server: Any, make_store: MakeStore, tmp_path: Path
-) -> None:
-    """Behind one address, as managed ones are: a connection that is open stays with the old master."""
-    successor = type(redis_server)(tmp_path)
-    master = redis_server.port
-
-    async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        behind, before = await asyncio.open_connection("127.0.0.1", master)
-        await asyncio.gather(pass_on(reader, before), pass_on(behind, writer))
-
-    async with await asyncio.start_server(connect, "127.0.0.1", 0) as address:
-        port = address.sockets[0].getsockname()[1]
-        store = make_store(url=f"redis://127.0.0.1:{port}/0")
-        record = await begun(store)
-        with redis.Redis.from_url(redis_server.url) as old:
-            master = successor.port
-            old.replicaof("127.0.0.1", 1)  # which it does not reach: what it has stays
-            try:
-                with pytest.raises(StoreUnavailable):
-                    await store.append(record, taken(0))
-                assert record.step_count == 0
-                assert await store.load(KEY, record) is None
-                await store.append(await begun(store, OTHER), taken(0))
-            finally:
-                old.replicaof("NO", "ONE")
-                await store.close()
-                successor.stop()
-
-
-async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while piece := await reader.read(65536):
-            writer.write(piece)
-    finally:
-        writer.close()
-
-
-@pytest.mark.parametrize(
-    "refusal",
-    ["LOADING loading the dataset", "BUSY running a script", "MASTERDOWN link down", "NOAUTH who?", "CROSSSLOT keys"],
-)
-async def test_whatever_redis_refuses_with_is_a_fault_of_the_store_until_it_answers(
-    make_store: MakeStore, refusal: str
-) -> None:
-    said = f"-{refusal}"
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while piece := await reader.read(65536):
-                for command in re.findall(b"EVALSHA|SETINFO", piece):
-                    writer.write(f"{said if command == b'EVALSHA' else '+OK'}\r\n".encode())
-        finally:
-            writer.close()
-
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        store = make_store(url=f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0")
-        with pytest.raises(StoreUnavailable):
-            await store.count()
-        said = ":7"
-        assert await store.count() == 7
-        await store.close()
-
-
-async def test_a_write_without_an_answer_is_not_sent_again(make_store: MakeStore) -> None:
-    """It may have landed. Only the caller can tell whether what it finds then is its own."""
-    sent = 0
-
-    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal sent
-        while b"EVALSHA" not in (piece := await reader.read(65536)):
-            writer.write(b"+OK\r\n" * piece.count(b"SETINFO"))
-        sent += 1
-        writer.close()
-
-    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
-        store = make_store(url=f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0")
-        with pytest.raises(StoreUnavailable):
-            await store.append(record_of(), taken(0))
-        await store.close()
-    assert sent == 1
 
 
 async def test_one_refused_command_spoils_no_other(make_store: MakeStore) -> None:
