@@ -1,6 +1,6 @@
 """How the service scales: steps per second by workers and store, memory, time to ready.
 
-    python benchmarks/scale.py [--seconds 5] [--episodes 500] [--only speed|memory]
+    python benchmarks/scale.py [--seconds 5] [--episodes 500] [--only speed|memory|records]
 
 Each form of `rolloutgym serve` runs with all three environments and default settings, and a Redis of its own. The load
 is the reference policies' own episodes, recorded once and played again over keep-alive connections by a client that
@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import psutil
+import redis
 from rich.console import Console
 from rich.table import Table
 
@@ -241,17 +242,40 @@ def memory(episodes: int) -> Table:
     return table
 
 
+def records() -> Table:
+    table = Table(
+        "environment", "steps", "bytes in Redis", title="records of the reference policies' episodes, and a long one"
+    )
+    thought = "Let me think. " * 70
+    long = Script(
+        "sql", {"split": "train", "index": 0}, [{"text": f"{thought}\nQUERY: SELECT * FROM sqlite_master"}] * 15
+    )
+    with (
+        redis_server() as store,
+        service(1, store) as running,
+        redis.Redis.from_url(store, decode_responses=True) as asked,
+    ):
+        for script in (*record(running.url)[::EPISODES_RECORDED], long):
+            steps = len(script.actions)
+            asyncio.run(begin(running.url, script, 1, steps))
+            size = asked.memory_usage(f"rolloutgym:record:{script.environment}:live-0", samples=0)
+            table.add_row(script.environment, str(steps), str(size))
+    return table
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--episodes", type=int, default=500, help="live episodes whose memory is measured")
-    parser.add_argument("--only", choices=("speed", "memory"))
+    parser.add_argument("--only", choices=("speed", "memory", "records"))
     arguments = parser.parse_args()
     console = Console(width=120)
-    if arguments.only != "memory":
+    if arguments.only in (None, "speed"):
         console.print(speeds(arguments.seconds))
-    if arguments.only != "speed":
+    if arguments.only in (None, "memory"):
         console.print(memory(arguments.episodes))
+    if arguments.only in (None, "records"):
+        console.print(records())
 
 
 if __name__ == "__main__":
