@@ -581,7 +581,7 @@ def peer() -> Callable[..., Any]:
     if not _PEERS.exists():
         pytest.skip("other projects' clients are not installed: make .venv-peers/.ready")
 
-    def run(script: str, work: Any, *, python: Path = _PEERS, timeout_s: float = 240.0) -> Any:
+    def run(script: str, work: Any, *, python: Path = _PEERS, timeout_s: float = 500.0) -> Any:
         command = [str(python), str(Path(__file__).parent / "peers" / f"{script}.py")]
         done = subprocess.run(command, input=json.dumps(work), capture_output=True, text=True, timeout=timeout_s)
         assert done.returncode == 0, done.stderr[-6000:]

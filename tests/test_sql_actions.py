@@ -307,7 +307,7 @@ def test_a_well_formed_action_is_never_dropped(
     assert command == Command(verb, argument)
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "unit",
     [
