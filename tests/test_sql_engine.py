@@ -266,7 +266,7 @@ def test_old_databases_are_closed(subject: Subject, tmp_path: Path, monkeypatch:
         path.write_bytes(Path(subject.database).read_bytes())
         engine.open(Subject(str(path), GOLD))
     assert list(engine._databases._values) == [str(tmp_path / "3.sqlite"), str(tmp_path / "4.sqlite")]
-    assert engine.describe(str(tmp_path / "0.sqlite"), "singer").seen == ("singer",)
+    assert engine.describe(str(tmp_path / "0.sqlite"), "singer").seen == {"singer"}
     engine.close()
 
 
@@ -295,10 +295,10 @@ def test_large_golds_are_not_all_kept(engine: Engine, subject: Subject, monkeypa
 
 
 def test_what_was_seen(engine: Engine, subject: Subject) -> None:
-    assert engine.describe(subject.database, "SINGER").seen == ("singer",)
-    assert engine.sample(subject.database, "other", 2, Caps()).seen == ("other.age", "other.name")
-    assert engine.query(subject, "SELECT count(*), max(AGE) FROM singer", "sqlite", Caps(), ()).seen == ("singer.age",)
-    assert engine.query(subject, "SELECT 1", "sqlite", Caps(), ()).seen == ()
+    assert engine.describe(subject.database, "SINGER").seen == {"singer"}
+    assert engine.sample(subject.database, "other", 2, Caps()).seen == {"other.age", "other.name"}
+    assert engine.query(subject, "SELECT count(*), max(AGE) FROM singer", "sqlite", Caps(), ()).seen == {"singer.age"}
+    assert engine.query(subject, "SELECT 1", "sqlite", Caps(), ()).seen == set()
 
 
 def test_counts_say_nothing_of_the_golds_size(engine: Engine, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from rolloutgym.models import SqlVerb, ToolCall
 _MARK = r"(?:[>#*_`+\-]{1,6}+|\d{1,3}[.)](?=[ \t*_`]))"
 _LINE = re.compile(
     rf"""
-    ^ (?P<lead> [ \t]*+ (?: {_MARK} [ \t]*+ ){{0,4}} )
+    \n (?P<lead> [ \t]*+ (?: {_MARK} [ \t]*+ ){{0,4}} )
     (?: (?:next[ \t]+)? action [ \t]*+ : [ \t]*+ [*_`]{{0,3}} | final [ \t]++ )?
     (?P<verb> DESCRIBE | SAMPLE | QUERY | ANSWER ) (?! [A-Za-z0-9] | _(?!_) )
     (?P<close> (?: \*{{1,3}} | __ | `(?!`) )? [ \t]*+ (?P<colon> [:：] )? (?: \*{{1,3}} | __ | `(?!`) )? )
@@ -174,6 +174,7 @@ def _without_thought(text: str) -> str:
 
 def _lines(text: str) -> Iterator[tuple[int, SqlVerb, str]]:
     """Position, verb and argument of every action line; the argument is empty where it is missing."""
+    text = "\n" + text  # every line begins after a break, which a search finds at once
     open_line: re.Match[str] | None = None
     fences = [match.span() for match in _FENCE.finditer(text)] if "```" in text or "~~~" in text else []
     fence = 0
@@ -187,7 +188,7 @@ def _lines(text: str) -> Iterator[tuple[int, SqlVerb, str]]:
         # SQL in a fence that the action line itself opens is no place for another action.
         while fence < len(fences) and fences[fence][0] < line.end():
             fence += 1
-        if _is_query(line) and fence < len(fences) and not text[line.end() : fences[fence][0]].strip():
+        if fence < len(fences) and _is_query(line) and not text[line.end() : fences[fence][0]].strip():
             fenced_until = fences[fence + 1][1] if fence + 1 < len(fences) else len(text)
     if open_line is not None:
         yield open_line.start(), _verb(open_line), _argument(text, open_line, len(text))

@@ -70,7 +70,7 @@ class Shown(NamedTuple):
 
     text: str
     failed: bool
-    seen: tuple[str, ...] = ()
+    seen: frozenset[str] = frozenset()
     """What of the database it showed, as `table` or `table.column`, lower-case."""
 
 
@@ -79,7 +79,7 @@ class Ran(NamedTuple):
 
     text: str
     failed: bool
-    seen: tuple[str, ...]
+    seen: frozenset[str]
     potential: float
     """How close it is to the gold query, 0 to 1; 0 where it failed."""
 
@@ -121,7 +121,7 @@ class Engine:
         except QueryFailed:
             count = None
         rows = count if isinstance(count, int) else None
-        return Shown(show_table(table, rows), failed=False, seen=(table.name.lower(),))
+        return Shown(show_table(table, rows), failed=False, seen=frozenset([table.name.lower()]))
 
     def sample(self, path: str, name: str, rows: int, caps: Caps) -> Shown:
         """The first rows of a table."""
@@ -145,7 +145,8 @@ class Engine:
             with self._watch():
                 result = database.query(_translated(sql, dialect), max_rows=max_rows)
         except QueryFailed as error:
-            return Ran(error.message + _hint(error.message, database, seen), failed=True, seen=(), potential=0.0)
+            text = error.message + _hint(error.message, database, seen)
+            return Ran(text, failed=True, seen=frozenset(), potential=0.0)
         return Ran(show_result(result, caps), failed=False, seen=_seen(result), potential=goal.potential(result))
 
     def grade(self, subject: Subject, answer: str, options: AnswerOptions) -> bool:
@@ -271,8 +272,8 @@ def _translated(sql: str, dialect: Dialect) -> str:
         raise QueryFailed("syntax", error.message) from None
 
 
-def _seen(result: QueryResult) -> tuple[str, ...]:
-    return tuple(sorted([f"{table}.{column}" for table, column in result.read if column]))
+def _seen(result: QueryResult) -> frozenset[str]:
+    return frozenset([f"{table}.{column}" for table, column in result.read if column])
 
 
 def _hint(message: str, database: Database, seen: Collection[str]) -> str:

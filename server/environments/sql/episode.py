@@ -35,10 +35,9 @@ _ANSWERED = "The answer was recorded."
 _OUT_OF_STEPS = "No steps are left: the episode ended without an answer."
 _NOT_RUN = "Not run: only one call a step is."
 
-_MAY_QUOTE = re.compile(r"['\"`\[/-]")
 _QUOTED_OR_COMMENT = re.compile(
     # The closing quotes are optional, so that one that is missing is looked for only once.
-    r"""('[^']*'?|"[^"]*"?|`[^`]*`?|\[[^\]]*\]?)|--[^\n]*|/\*(?:[^*]|\*(?!/))*+(?:\*/)?"""
+    r"""('[^']*'?|"[^"]*"?|`[^`]*`?|\[[^\]]*\]?|--[^\n]*|/\*(?:[^*]|\*(?!/))*+(?:\*/)?)"""
 )
 
 
@@ -50,7 +49,7 @@ class _Effect(NamedTuple):
     invalid: bool = False
     key: tuple[str, str] | None = None
     """The same for actions that are repeats of one another; null for what is no action."""
-    seen: tuple[str, ...] = ()
+    seen: frozenset[str] = frozenset()
     potential: float = 0.0
     verdict: Verdict | None = None
 
@@ -253,8 +252,6 @@ def _reply(action: SqlAction, command: Command | Invalid, text: str) -> tuple[Me
 
 def _normalised(sql: str) -> str:
     """SQL without what makes no difference: case outside quotes, comments, white space, a last semicolon."""
-    if not _MAY_QUOTE.search(sql):
-        return " ".join(sql.lower().split()).strip(" ;")
     parts = _QUOTED_OR_COMMENT.split(sql)
     parts[::2] = [" ".join(part.lower().split()) for part in parts[::2]]
-    return " ".join([part for part in parts if part]).strip(" ;")
+    return " ".join([part for part in parts if part and not part.startswith(("--", "/*"))]).strip(" ;")
