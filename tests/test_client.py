@@ -307,8 +307,8 @@ def test_the_service_describes_itself(client: Client) -> None:
     assert {"action", "observation", "state", "options"} <= set(handle.schema())
 
 
-def test_a_key_is_asked_for(connect: Connect, start_service: Callable[..., str], noop: Any) -> None:
-    url = start_service(environments={"noop": noop}, api_key="open sesame")
+def test_a_key_is_asked_for(connect: Connect, start_service: Callable[..., str], make_noop: Callable[[], Any]) -> None:
+    url = start_service(environments={"noop": make_noop()}, api_key="open sesame")
     for key in (None, "wrong"):
         with pytest.raises(Unauthorized):
             connect(url, api_key=key).environment("noop").reset()
